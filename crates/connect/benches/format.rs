@@ -240,7 +240,7 @@ fn generate(bencher: Bencher<'_, '_>, name: &str) {
     bencher.counter(ItemsCount::new(BLOCK)).bench_local(|| generator.batch(0, BLOCK));
 }
 
-/// What was made is what is read back, in as many records, through each format and from a file.
+/// The records that were made are read back, in equal number, through each format and from a file.
 fn check() {
     let mut table = String::new();
     for fields in FIELDS {

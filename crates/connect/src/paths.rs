@@ -1,4 +1,4 @@
-//! The files that paths of a job file stand for: a path is one file, a pattern (`day-*.csv`), or a folder.
+//! The files that paths of a job file match: a path is one file, a pattern (`day-*.csv`), or a folder.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use crate::JobPath;
 /// Files that one source may have.
 const MOST_FILES: usize = 10_000;
 
-/// A star stands for no slash, nor for the dot of a hidden file.
+/// A star matches neither a slash nor the dot of a hidden file.
 const MATCHING: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
-/// Whether a path stands for whatever files there are: it is a folder, or a pattern and no file of that name.
+/// Whether a path may match several files: it is a folder, or a pattern and no file of that name.
 pub fn is_open(path: &JobPath) -> bool {
     path.is_dir() || is_pattern(path)
 }
@@ -24,11 +24,11 @@ fn is_pattern(path: &JobPath) -> bool {
     path.to_str().is_some_and(|text| text.contains(['*', '?', '['])) && !path.exists()
 }
 
-/// The files that `paths` stand for, in their order; those of a pattern or a folder in that of their names. No file comes
-/// twice. Folders are not entered; hidden files are in none.
+/// The files that `paths` match, in their order; those of a pattern or a folder by name. No file comes
+/// twice. Folders are not entered; their hidden files are left out.
 ///
 /// # Errors
-/// Where a pattern is none, a folder cannot be read, nothing is found, or too much.
+/// If a pattern is invalid, a folder cannot be read, or a path matches no file or too many.
 pub fn files_of(paths: &[JobPath]) -> Result<Vec<JobPath>, Error> {
     let mut files = Vec::new();
     for path in paths {
@@ -47,7 +47,7 @@ pub fn files_of(paths: &[JobPath]) -> Result<Vec<JobPath>, Error> {
         }
         files.extend(found.into_iter().map(|found| path.found(found)));
         if files.len() > MOST_FILES {
-            return Err(Error::user(format!("{path:?} stands for more than {MOST_FILES} files"))
+            return Err(Error::user(format!("{path:?} matches more than {MOST_FILES} files"))
                 .with_hint("put them together, or read them in several jobs"));
         }
     }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(names(folder, &["e[1].csv"]), "e[1].csv", "a file of that name");
         assert_eq!(names(folder, &["e[0-9].csv"]), "e1.csv");
         assert_eq!(names(folder, &["e1.csv", "in/b.csv", "in/*", "./e1.csv"]), "e1.csv in/b.csv in/a.csv");
-        assert_eq!(names(folder, &["in/missing.csv"]), "in/missing.csv", "who opens it says so");
+        assert_eq!(names(folder, &["in/missing.csv"]), "in/missing.csv", "the open reports it");
         assert_eq!(names(folder, &["in/*.json"]), "no file is or matches \"./in/*.json\"");
         assert_eq!(names(folder, &["in/[.csv"]), "\"./in/[.csv\" is no pattern for files: Pattern syntax error near position 8: invalid range pattern".replace("position 8", &format!("position {}", folder.to_str().unwrap().len() + 4)));
     }

@@ -1,4 +1,4 @@
-//! What a format, a source and a sink have to be.
+//! The traits of formats, sources and sinks, and what each of them is given.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::source::BlockCodec;
 use crate::source::connections::ConnectionCounts;
 use crate::{Replies, SinkReport};
 
-/// What values a key of a job file takes.
+/// The values that a key of a job file takes.
 ///
-/// A key whose value is opened as a file, or leads to a secret, is of a kind of its own, as job files that come over HTTP may
-/// not name all of them ([`crate::reach`]).
+/// A key whose value is opened as a file, or leads to a secret, is of a kind of its own, as job files that come over
+/// HTTP may not name all of them ([`crate::reach`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OptionKind {
     Text,
@@ -28,7 +28,7 @@ pub enum OptionKind {
     Path,
     /// A list of paths, or one path alone.
     PathList,
-    /// `env:NAME` or `file:PATH`: where a secret is. What else stands there is not repeated in messages.
+    /// `env:NAME` or `file:PATH`: where a secret is. Other text there is not repeated in messages.
     Secret,
     /// The URL of another system. A password in it is not repeated in messages.
     Url,
@@ -51,13 +51,13 @@ pub enum OptionKind {
     Sections(&'static [OptionSpec]),
 }
 
-/// One key that a plug-in takes: what it means, for the checks, the hints and the JSON Schema.
+/// One key that a plug-in takes, for the checks, the hints and the JSON Schema.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptionSpec {
     pub key: &'static str,
     pub kind: OptionKind,
     pub required: bool,
-    /// As it would be written; for the documentation only.
+    /// As a job file would have it; for the documentation only.
     pub default: Option<&'static str>,
     pub doc: &'static str,
 }
@@ -82,7 +82,7 @@ pub enum OptionValue {
     Sections(Vec<(String, Options)>),
 }
 
-/// The keys that were given, checked: of the right kind, none unheard of, none missing that is required.
+/// The keys that were given, checked: of the right kind, all known, and none missing that is required.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options(pub BTreeMap<String, OptionValue>);
 
@@ -179,11 +179,11 @@ impl Options {
     }
 }
 
-/// What is wrong with the value of a key, as a plug-in's check finds it. The job file's check adds the place.
+/// A wrong value of a key, as a plug-in's check finds it. The job file's check adds the place.
 #[derive(Debug)]
 pub struct Mistake {
     pub key: String,
-    /// What was expected and what is there, and perhaps a hint.
+    /// The expected value, the given one, and perhaps a hint.
     pub error: Error,
 }
 
@@ -219,7 +219,7 @@ pub trait ComputeTime: Send + Sync {
     /// As the job file has it, for messages.
     fn text(&self) -> &str;
 
-    /// A timestamp for each record, null where there is none.
+    /// A timestamp for each record, null if it has none.
     fn times(&self, records: &RecordBatch) -> ArrayRef;
 }
 
@@ -249,10 +249,10 @@ pub struct SourceContext {
     pub max_ahead: Option<Micros>,
     /// `--data-dir` of this job, for sources that keep something.
     pub data_dir: PathBuf,
-    /// Records that this run leaves out: one that the decoder panics at becomes a reject. The others are decoded, and left
-    /// out behind the decoder.
+    /// Records that this run leaves out: one at which the decoder panics becomes a reject. The others are decoded, and
+    /// left out after the decoder.
     pub skip: Arc<[Offset]>,
-    /// Whether who sends may be told that a record was taken only when it is as safe as `ack` says: in a job that goes on
+    /// Whether a record is acknowledged to its sender only when it is durable as `ack` requires: in a job that goes on
     /// after a crash, unless that is `none`.
     pub acknowledges: bool,
     /// Whether another run goes on where this one ends: the job has a data directory.
@@ -276,21 +276,21 @@ pub enum SubmitError {
 pub struct Submitted {
     /// Records in it, with those that will be rejected.
     pub records: u64,
-    /// Nothing where there is nothing to wait for.
+    /// `None` if there is nothing to wait for.
     pub replies: Option<Replies>,
 }
 
 /// The door of an HTTP source: the server hands in bodies, the job hands back replies.
 pub trait Ingress: Send + Sync {
-    /// Queues the records of a body (JSON objects, one JSON array of them, or what the format of the source says).
+    /// Queues the records of a body (JSON objects, one JSON array of them, or records in the format of the source).
     ///
-    /// With `reply` there is one line per record, in order, as they come. Without, none of them, but it is told when the
-    /// job is through with the records and they are as safe as the source's `ack` says; nothing is where that is at once.
-    /// Where the job stops first the outcome is unknown.
+    /// With `reply`, the replies have one line per record, in order, as they come. Without, they have no lines, and end
+    /// when the job has processed the records and they are durable as the source's `ack` requires; `None` if that is at
+    /// once. If the job stops first, the outcome is unknown.
     fn submit(&self, body: Bytes, reply: bool) -> Result<Submitted, SubmitError>;
 }
 
-/// What a source plug-in makes.
+/// A source that a plug-in has built.
 pub struct BuiltSource {
     pub source: Box<dyn Source>,
     pub decoder: TaskFactory<dyn Decoder>,
@@ -299,16 +299,16 @@ pub struct BuiltSource {
     /// For HTTP sources: the door, and the sink that carries answers and rejects back through it.
     /// Its input 0 takes answers, its input 1 rejects.
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
-    /// Where a listening source can be reached, with the port that it really got.
+    /// The address of a listening source, with the port that it really got.
     pub address: Option<SocketAddr>,
-    /// For sources that take connections: where they are counted.
+    /// For sources that take connections: their counters.
     pub connections: Option<Arc<ConnectionCounts>>,
-    /// How the same records are had again after a crash.
+    /// How the same records are read again after a crash.
     pub replay: Replay,
 }
 
 impl BuiltSource {
-    /// A source that nobody connects to.
+    /// A source without connections.
     pub fn new(
         source: Box<dyn Source>,
         decoder: TaskFactory<dyn Decoder>,
@@ -325,9 +325,9 @@ impl BuiltSource {
     }
 }
 
-/// Where records are kept until no cycle needs them any more.
+/// The place that keeps records until no cycle needs them any more.
 pub enum Replay {
-    /// What the source reads is kept outside: it goes to a place there and gives the same again
+    /// Outside of the job: the source goes to a place in its input and reads the same again
     /// ([`Source::restore`], [`Source::replay`]).
     Itself,
     /// Blocks go through a journal of ours as they come, before they are numbered.
@@ -351,18 +351,18 @@ pub struct InputSpan {
 }
 
 impl InputSpan {
-    /// Inputs of one source that are looked at.
+    /// Most inputs of one source that are looked at.
     pub const MOST: usize = 256;
 }
 
 pub trait SourcePlugin: Send + Sync {
-    /// As `type:` names it.
+    /// The name that `type:` has.
     fn name(&self) -> &'static str;
 
     /// One line for `check`, `schema` and the documentation.
     fn doc(&self) -> &'static str;
 
-    /// Markdown for the reference, after `doc`: what a user has to know, and examples, which a test runs
+    /// Markdown for the reference, after `doc`: notes for users, and examples, which a test runs
     /// (`thalweg_node::reference`). A line `{{keys}}` is replaced by the table of `options`.
     fn page(&self) -> &'static str {
         ""
@@ -370,12 +370,12 @@ pub trait SourcePlugin: Send + Sync {
 
     fn options(&self) -> &'static [OptionSpec];
 
-    /// Whether `format:` and `schema:` are wanted.
+    /// Whether `format:` and `schema:` are required.
     fn takes_format(&self) -> bool {
         true
     }
 
-    /// Format where the job file names none.
+    /// The format if the job file names none.
     fn default_format(&self) -> Option<&'static str> {
         None
     }
@@ -385,7 +385,7 @@ pub trait SourcePlugin: Send + Sync {
         false
     }
 
-    /// Whether records arrive as they happen, so that `max_ahead` has a default.
+    /// Whether records arrive as they are made, so that `max_ahead` has a default.
     fn is_live(&self, options: &Options) -> bool;
 
     /// Whether its records have an end and are outside, so that scouts can look ahead in it
@@ -398,26 +398,27 @@ pub trait SourcePlugin: Send + Sync {
     /// The schema of a source that makes its own records; `None` where the job file declares it.
     ///
     /// # Errors
-    /// Where the options do not fit together.
+    /// If the options do not fit together.
     fn own_schema(&self, options: &Options) -> Result<Option<Schema>, Error> {
         Ok(self.outputs(options).into_iter().next().map(|output| output.schema))
     }
 
-    /// The field in which a source that makes its own records has their event time, so that the job file may name no other.
+    /// The field in which a source that makes its own records has their event time, so that the job file may name no
+    /// other.
     fn own_time(&self, options: &Options) -> Option<&'static str> {
         let _ = options;
         None
     }
 
-    /// The kinds of records of a source that makes several, each an output of its own: `input: SOURCE.NAME`. The name of the
-    /// source alone means the first.
+    /// The kinds of records of a source that makes several, each an output of its own: `input: SOURCE.NAME`. The name
+    /// of the source alone means the first.
     fn outputs(&self, options: &Options) -> Vec<SourceOutput> {
         let _ = options;
         Vec::new()
     }
 
-    /// Looks at its options, each of which is as its [`OptionSpec`] says, without opening anything. Every mistake is
-    /// told with its place in the job file, by `thalweg check` too.
+    /// Checks its options, each of which is as its [`OptionSpec`] says, without opening anything. Every mistake is
+    /// reported with its place in the job file, by `thalweg check` too.
     fn check(&self, options: &Options) -> Vec<Mistake> {
         let _ = options;
         Vec::new()
@@ -429,34 +430,35 @@ pub trait SourcePlugin: Send + Sync {
         None
     }
 
-    /// Tries what [`SourcePlugin::build`] opens, for `thalweg check`, and fails with the same errors. Nothing is made or
-    /// changed, nothing is waited for, and nothing stays open.
+    /// Tries to open the files and sockets that [`SourcePlugin::build`] opens, for `thalweg check`, and fails with the
+    /// same errors. Nothing is made or changed, nothing is waited for, and nothing stays open.
     ///
     /// # Errors
-    /// What stands in the way of opening it.
+    /// If it cannot be opened.
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
         let _ = context;
         Ok(())
     }
 
-    /// The spans of its inputs, in the order in which they are read where it is not by time, for the warnings of `thalweg
-    /// check`. Little is read for it, and of [`InputSpan::MOST`] inputs at most; none where that tells nothing.
+    /// The time spans of its inputs, in the order in which they are read if that is not by time, for the warnings of
+    /// `thalweg check`. Little is read for it, and of [`InputSpan::MOST`] inputs at most; empty if spans have no
+    /// meaning for the source.
     ///
     /// # Errors
-    /// Where one cannot be read.
+    /// If one cannot be read.
     fn spans(&self, context: &SourceContext) -> Result<Vec<InputSpan>, Error> {
         let _ = context;
         Ok(Vec::new())
     }
 
-    /// Files that are made when it is opened, where they are not there: what reads them finds them then.
+    /// Files that opening it creates if they are missing: operators that read them find them then.
     fn makes(&self, options: &Options) -> Vec<PathBuf> {
         let _ = options;
         Vec::new()
     }
 
     /// # Errors
-    /// What stands in the way of opening it, with path or address.
+    /// If it cannot be opened, with path or address.
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error>;
 }
 
@@ -471,7 +473,7 @@ pub struct SinkContext {
     /// Batches may have other fields than the schema says, as queries come and go.
     pub follows: bool,
     pub options: Options,
-    /// Where the sink says what it has taken; keep a clone to read it afterwards.
+    /// Counters of the records that the sink has taken; keep a clone to read them afterwards.
     pub report: SinkReport,
     /// `--data-dir` of this job, for sinks that keep something.
     pub data_dir: PathBuf,
@@ -479,18 +481,18 @@ pub struct SinkContext {
     pub durable: Option<SinkResume>,
 }
 
-/// Where the sink of a durable job goes on. It takes part in cycles ([`Operator::takes_part`]); what it hands over comes
-/// back here as `position` after a restart. Cycles behind `cycle` come again then, with the same numbers and records, so a
-/// sink that knows from elsewhere that it has one of them already drops it.
+/// Where the sink of a durable job goes on. It takes part in cycles ([`Operator::takes_part`]); the position that it
+/// hands over comes back here as `position` after a restart. Cycles after `cycle` are replayed then, with the same
+/// numbers and records, so a sink that knows from elsewhere that it has one of them already drops it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkResume {
     /// The last cycle that was committed; 0: none.
     pub cycle: u64,
-    /// What the sink's part of that cycle said; `None` where it had no part in it.
+    /// The position of the sink's part of that cycle; `None` if it had no part in it.
     pub position: Option<Vec<u8>>,
-    /// The job has never run in this data directory: what the sink knows from elsewhere is of another one.
+    /// The job has never run in this data directory: cycles that the sink's target has are of another one.
     pub is_new: bool,
-    /// The job goes on and has not had the sink before: what is where it is to write is not of its making.
+    /// The job goes on and has not had the sink before: data that is already at its target is not its own.
     pub is_added: bool,
 }
 
@@ -514,37 +516,38 @@ pub trait SinkPlugin: Send + Sync {
         None
     }
 
-    /// What it promises after a crash, as `check` prints it: `exactly-once`, `at-least-once`.
+    /// Its guarantee after a crash, as `check` prints it: `exactly-once`, `at-least-once`.
     fn guarantee(&self) -> &'static str;
 
-    /// Whether it may find records that it cannot write. Such a sink emits them on its only output, in the schema of rejects.
+    /// Whether it may find records that it cannot write. Such a sink emits them on its only output, in the schema of
+    /// rejects.
     fn rejects(&self, format: Option<&FormatSpec>) -> bool {
         format.is_some_and(|format| format.plugin.refuses())
     }
 
-    /// Whether what it takes can be seen outside before it is committed. Such a sink is given nothing that could come
-    /// in another order after a crash, which takes a sync of the order log.
+    /// Whether records that it takes can be seen outside before they are committed. Such a sink is given nothing that
+    /// could come in another order after a crash, which takes a sync of the order log.
     fn publishes(&self) -> bool {
         true
     }
 
-    /// Whether it deletes records for their age, which its report counts then ([`crate::SinkReport::expired`]).
+    /// Whether it deletes records for their age, which its report counts ([`crate::SinkReport::expired`]).
     fn expires(&self, options: &Options) -> bool {
         let _ = options;
         false
     }
 
-    /// Looks at what it would be given, without opening anything: its options, each as its [`OptionSpec`] says, and
-    /// the schema of its input. Every mistake is told with its place in the job file, by `thalweg check` too.
+    /// Checks, without opening anything, its options, each of which is as its [`OptionSpec`] says, and
+    /// the schema of its input. Every mistake is reported with its place in the job file, by `thalweg check` too.
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
         let _ = (schema, options);
         Vec::new()
     }
 
-    /// As [`SourcePlugin::probe`], for what [`SinkPlugin::build`] opens.
+    /// As [`SourcePlugin::probe`], for [`SinkPlugin::build`].
     ///
     /// # Errors
-    /// What stands in the way of opening it.
+    /// If it cannot be opened.
     fn probe(&self, context: &SinkContext) -> Result<(), Error> {
         let _ = context;
         Ok(())
@@ -553,7 +556,7 @@ pub trait SinkPlugin: Send + Sync {
     /// Opens the sink; called before the job starts, so that a path that cannot be written is reported then.
     ///
     /// # Errors
-    /// What stands in the way of opening it, with path or address.
+    /// If it cannot be opened, with path or address.
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error>;
 }
 
@@ -570,7 +573,7 @@ pub trait FormatPlugin: Send + Sync {
 
     fn options(&self) -> &'static [OptionSpec];
 
-    /// Whether its encoders may have no way to write a record, which goes to rejects then.
+    /// Whether its encoders may be unable to write a record, which goes to rejects then.
     fn refuses(&self) -> bool {
         false
     }
@@ -578,7 +581,7 @@ pub trait FormatPlugin: Send + Sync {
     /// The reading half, bound to a schema: splitters for sources, decoders for their tasks.
     ///
     /// # Errors
-    /// Where an option's value has no meaning for the format, such as a delimiter of two characters.
+    /// If an option's value has no meaning for the format, such as a delimiter of two characters.
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error>;
 
     /// The writing half, bound to a schema.
@@ -587,7 +590,7 @@ pub trait FormatPlugin: Send + Sync {
     /// As [`FormatPlugin::reader`].
     fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error>;
 
-    /// The writing half that takes the fields of each batch as they come; `None` where all records must have the same.
+    /// The writing half that takes the fields of each batch as they come; `None` if all records must have the same.
     fn following(&self, options: &Options) -> Option<Box<dyn Encoder>> {
         let _ = options;
         None

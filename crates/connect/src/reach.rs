@@ -1,18 +1,19 @@
-//! What a job file may name outside of its job: anything, or what the operator of the node has allowed.
+//! The things outside of its job that a job file may name: anything, or the paths and variables that the operator of
+//! the node has allowed.
 //!
-//! A job file on the command line is its user's own: it may name what that user may open ([`Reach::anything`]). One that
-//! comes over HTTP is somebody else's, and the node opens files with its own rights: it may name paths below the folders of
-//! `--allow-path`, and the secrets of `--allow-env` and of files below them ([`Reach::only`]).
+//! A job file on the command line is its user's own: it may name what that user may open ([`Reach::anything`]). One
+//! that comes over HTTP is somebody else's, and the node opens files with its own rights: it may name paths below the
+//! folders of `--allow-path`, and the secrets of `--allow-env` and of files below them ([`Reach::only`]).
 //!
-//! Paths and references are types of their own, and an option's kind makes them ([`crate::OptionKind`]). The check of the job
-//! file asks for each of them, so no plug-in does, and none can forget to.
+//! Paths and references are types of their own, and an option's kind makes them ([`crate::OptionKind`]). The check of
+//! the job file asks for each of them, so no plug-in does, and none can forget to.
 //!
-//! A path is judged as it resolves: links and `..` are followed as far as there is something. What is opened is the path
-//! that came of it, and as somebody may have put a link there meanwhile, it is looked at again: [`JobPath::verify`] at what
-//! was really opened, or [`JobPath::recheck`] just before, which leaves a moment. A table that is loaded again later is not
-//! looked at again.
+//! A path is judged as it resolves: links and `..` are followed as far as the path exists. The file that is opened is
+//! the one that it leads to, and as somebody may have put a link there meanwhile, it is checked again:
+//! [`JobPath::verify`] checks the file that was really opened, or [`JobPath::recheck`] checks just before, which leaves
+//! a moment. A table that is loaded again later is not checked again.
 //!
-//! Not here: network addresses. Who may start jobs may have the node talk to any.
+//! Not here: network addresses. A client that may start jobs may have the node connect to any.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use thalweg_types::Error;
 
-/// What may be named.
+/// Paths and variables that may be named.
 #[derive(Clone, Debug, Default)]
 pub struct Reach(Option<Arc<Allowed>>);
 
@@ -34,7 +35,7 @@ struct Allowed {
     /// Without links; a file or a folder.
     roots: Vec<PathBuf>,
     variables: BTreeSet<String>,
-    /// The node's own folder, whose files are not for jobs: its admin token, and what other jobs keep.
+    /// The node's own folder, whose files are not for jobs: its admin token, and data of other jobs.
     data_dir: Option<PathBuf>,
 }
 
@@ -62,7 +63,7 @@ impl Reach {
         Self(Some(Arc::new(Allowed { roots: Vec::new(), variables: BTreeSet::new(), data_dir: None })))
     }
 
-    /// Paths below `paths`, and these environment variables. What is in `data_dir` is left out, unless a path in it is
+    /// Paths below `paths`, and these environment variables. Paths in `data_dir` are left out, unless a path in it is
     /// among `paths`.
     ///
     /// # Errors
@@ -138,12 +139,12 @@ impl JobPath {
         &self.path
     }
 
-    /// A file that was found where this path leads: who opens it has to verify it.
+    /// A file that was found where this path leads: the caller that opens it has to verify it.
     pub(crate) fn found(&self, path: PathBuf) -> Self {
         Self { path, reach: self.reach.clone() }
     }
 
-    /// Looks once more whether the path may be named: for what opens it by itself, just before it does.
+    /// Checks once more that the path may be named: for libraries that open it by themselves, just before they do.
     ///
     /// # Errors
     /// If it leads elsewhere by now.
@@ -154,8 +155,8 @@ impl JobPath {
         }
     }
 
-    /// Whether a file that was opened by this path is one that may be: somebody who may write to a folder on the way can have
-    /// put a link there since the check.
+    /// Checks that a file that was opened by this path may be: somebody with write access to a folder on the way can
+    /// have put a link there since the check.
     ///
     /// # Errors
     /// If it is not.
@@ -172,7 +173,7 @@ impl JobPath {
 
     fn leads_out(&self) -> Error {
         Error::user(format!("{:?} leads elsewhere by now than when the job file was checked", self.path))
-            .with_hint("somebody has changed a link on the way: look who may write to these folders")
+            .with_hint("somebody has changed a link on the way: check who may write to these folders")
     }
 }
 
@@ -215,8 +216,8 @@ impl PartialEq for JobPath {
     }
 }
 
-/// An absolute path without links and `..`, of which the end need not be there. `None` where it leads nowhere: through a
-/// link whose end is not there, or through something that is no folder.
+/// An absolute path without links and `..`, of which the end need not be there. `None` where it leads nowhere: through
+/// a link whose end is not there, or through something that is no folder.
 fn resolved(path: &Path) -> Option<PathBuf> {
     // Not by text: what `..` means depends on the links before it.
     let path = std::env::current_dir().ok()?.join(path);
@@ -229,7 +230,7 @@ fn resolved(path: &Path) -> Option<PathBuf> {
                 return Some(real);
             }
             Err(error) if error.kind() == ErrorKind::NotFound && there.symlink_metadata().is_err() => {
-                // `..` behind what is not there has no meaning.
+                // `..` after a missing folder has no meaning.
                 let Some(Component::Normal(name)) = there.components().next_back() else { return None };
                 missing.push(name);
                 there = there.parent()?;
@@ -398,7 +399,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever way is taken: what is allowed is below the folder that is, and opening it leads there.
+        /// Whatever way is taken, an allowed path is below the allowed folder, and opening it leads there.
         #[test]
         fn no_way_leads_out(parts in proptest::collection::vec(
             proptest::sample::select(vec![

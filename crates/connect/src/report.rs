@@ -1,9 +1,9 @@
-//! What a sink has taken so far, readable from outside while it works and after it has ended.
+//! Counters of a sink, readable from outside while it works and after it has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counters of one sink, shared by its tasks and whoever shows them. Cheap to clone.
+/// Counters of one sink, shared by its tasks, metrics and reports. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SinkReport(Arc<Counters>);
 
@@ -20,7 +20,7 @@ struct Counters {
     is_output_closed: AtomicBool,
 }
 
-/// What a sink has deleted for its age.
+/// Counts of records that a sink has deleted for their age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     pub rows: u64,
@@ -28,7 +28,7 @@ pub struct Expired {
     pub bytes: u64,
 }
 
-// `Relaxed` throughout: each counter stands alone, and readers that want the final values read them after the
+// `Relaxed` throughout: each counter is independent, and readers that want the final values read them after the
 // job has ended, which orders them.
 impl SinkReport {
     /// Records taken.
@@ -41,12 +41,12 @@ impl SinkReport {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Records that were sent again because nobody knows whether they had arrived: at most so many are there twice.
+    /// Records that were sent again because nobody knows whether they had arrived: at most this many are there twice.
     pub fn repeated(&self) -> u64 {
         self.0.repeated.load(Ordering::Relaxed)
     }
 
-    /// What was deleted for its age since the start; of sinks that keep records for a time.
+    /// Records deleted for their age since the start; of sinks that keep records for a time.
     pub fn expired(&self) -> Expired {
         Expired {
             rows: self.0.expired_rows.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! From an Arrow schema back to ours, for operators that see the columns before they are told the fields.
+//! From an Arrow schema back to ours, for operators that see the columns before they get the fields.
 
 use arrow_schema as arrow;
 use thalweg_types::{DataType, Field, Schema, TimeUnit};

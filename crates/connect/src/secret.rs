@@ -1,6 +1,6 @@
 //! Secrets that a job file refers to and never holds: `env:NAME`, or `file:PATH` for the first line of a file.
 //!
-//! Neither the secret nor what stands in its place by mistake is ever part of an error or a log.
+//! Neither the secret nor other text in its place is ever part of an error or a log.
 
 use std::fmt;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::reach::{Denied, JobPath, Reach};
 /// More of a file than this is not read; it has to have its first line's end by then.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// Where a secret is: what a job file says, and may say.
+/// Where a secret is: a reference in a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SecretRef {
     Variable(String),
@@ -24,10 +24,10 @@ pub enum SecretRef {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// What is wrong with a reference.
+/// Why a reference is refused.
 #[derive(Debug)]
 pub enum BadReference {
-    /// It is none. What stands there may be the secret itself.
+    /// It is not a reference. Its text may be the secret itself.
     Malformed,
     Denied(Denied),
 }
@@ -40,7 +40,7 @@ impl SecretRef {
     /// Reads a reference; nothing is looked up.
     ///
     /// # Errors
-    /// Where it is none, or refers to what may not be named.
+    /// If it is not a reference, or refers to a variable or file that may not be named.
     pub fn parse(text: &str, reach: &Reach) -> Result<Self, BadReference> {
         match text.split_once(':') {
             Some(("env", name)) if !name.is_empty() => {
@@ -59,7 +59,7 @@ impl Secret {
     /// Looks it up; `key` is for messages.
     ///
     /// # Errors
-    /// Where what `reference` refers to is not there.
+    /// If `reference` refers to a variable or file that does not exist.
     pub fn look_up(key: &str, reference: &SecretRef) -> Result<Self, Error> {
         let (found, place) = match reference {
             SecretRef::Variable(name) => {
@@ -94,7 +94,7 @@ impl Secret {
         Ok(Self(secret.to_owned()))
     }
 
-    /// For what sends it, and nothing else.
+    /// For the code that sends it, and nothing else.
     pub fn reveal(&self) -> &str {
         &self.0
     }

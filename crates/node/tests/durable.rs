@@ -330,7 +330,7 @@ sinks:
     }
     fs::write(folder.path("a.csv"), "n\n9\n3\n").unwrap();
     let error = folder.start(&folder.node(1), text).err().expect("it is another file");
-    assert!(error.message().contains("its first 6 bytes are others"), "{error}");
+    assert!(error.message().contains("its first 6 bytes differ"), "{error}");
     fs::write(folder.path("a.csv"), "n\n2\n3\n").unwrap();
     fs::write(folder.path("out.ndjson"), "").unwrap();
     let error = folder.start(&folder.node(1), text).err().expect("the sink's file lost what was committed");

@@ -1,11 +1,11 @@
-//! Who may do what: the one place that makes of a request's credentials what it may do.
+//! Access rights: the one place that derives them from a request's credentials.
 //!
-//! Each route names the [`Role`] that it wants ([`crate::route`]), and [`Policy::access`] says which roles a request has.
-//! Today everybody who reaches the loopback may read and write, and whoever has the admin token may do everything. Roles by
-//! user, certificates and addresses other than the loopback are further ways to come to an [`Access`]; nothing else has to
-//! know of them.
+//! Each route names the [`Role`] that it requires ([`crate::route`]), and [`Policy::access`] says which roles a request
+//! has. Every client that reaches the loopback may read and write, and one with the admin token may do everything.
+//! Roles by user, certificates and addresses other than the loopback are further ways to come to an [`Access`]; nothing
+//! else has to know of them.
 //!
-//! A server that was given no token lets nobody do what wants one.
+//! A server without a token refuses everything that requires one.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use serde_json::json;
@@ -14,22 +14,22 @@ use crate::error::{ApiError, Code};
 use crate::route::Role;
 use crate::token::AdminToken;
 
-/// What is needed to know who asks.
+/// The secrets that credentials are checked against.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     pub(crate) token: Option<AdminToken>,
 }
 
-/// What a request may do.
+/// The rights of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Everything.
     Admin,
-    /// What needs no credentials.
+    /// Everything that needs no credentials.
     Anyone(Credentials),
 }
 
-/// What was brought along, where it was not enough.
+/// The credentials of the request, if they were not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credentials {
     None,
@@ -54,7 +54,7 @@ impl Policy {
     }
 
     /// # Errors
-    /// 401 without credentials, 403 with wrong ones; both say where the token lies.
+    /// 401 without credentials, 403 with wrong ones; both say where the token is.
     pub(crate) fn admit(&self, access: Access, role: Role) -> Result<(), ApiError> {
         let credentials = match (access, role) {
             (Access::Admin, _) | (Access::Anyone(_), Role::Read | Role::Write) => return Ok(()),
@@ -71,7 +71,7 @@ impl Policy {
         let error = match credentials {
             Credentials::None => ApiError::new(
                 Code::Unauthorized,
-                "starting, stopping and changing jobs and queries wants the admin token, and the request has none",
+                "starting, stopping and changing jobs and queries require the admin token, and the request has none",
             )
             .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Credentials::Wrong => {

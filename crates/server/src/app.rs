@@ -1,6 +1,6 @@
-//! What every request goes through: admission, its endpoint, and the counters.
+//! The path of every request: admission, its endpoint, and the counters.
 //!
-//! One function instead of a stack of layers: what a request costs can be read off here, and the short way of records
+//! One function instead of a stack of layers: the cost of a request can be read off here, and the short way of records
 //! (no lock, no other thread) stays visible.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::rates::Rates;
 use crate::route::{self, Needs, ROUTES, Route};
 use crate::seated::Crowded;
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct App {
     pub(crate) control: Arc<dyn Control>,
     pub(crate) options: Options,
@@ -61,7 +61,7 @@ const MAX_CALLS: usize = 256;
 const MAX_STARTS: usize = 64;
 const MAX_STOPS: usize = 64;
 
-/// What it means for a client when a call takes too long.
+/// The meaning for a client of a call that takes too long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Reads,
@@ -137,7 +137,7 @@ impl App {
                 Code::Timeout,
                 format!("not done within {limit:?}; it goes on, and whether it succeeds is not known"),
             )
-            .hint("GET /v1/jobs shows what became of it")),
+            .hint("GET /v1/jobs shows the outcome")),
         }
     }
 
@@ -220,11 +220,11 @@ impl App {
     }
 }
 
-/// What work on a thread of its own comes to; `None` where it panicked, or there is no thread to be had.
+/// The result of work on a thread of its own; `None` if it panicked, or no thread could be started.
 async fn on_own_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("http:job".to_owned());
-    // Who asked may have gone.
+    // The client may have gone.
     thread.spawn(move || drop(tell.send(work()))).ok()?;
     told.await.ok()
 }

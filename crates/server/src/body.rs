@@ -1,4 +1,4 @@
-//! Bodies: what kind they may be, how large, how slow, and how much of them is held at once.
+//! Bodies: their types, size and pace, and how much of them is held at once.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use crate::error::{ApiError, Code};
 
-/// How much of a body that nobody wants is read, so that its sender gets to see the reply: a connection that is closed
-/// with bytes unread loses what was sent on it last.
+/// How much of a refused body is read, so that its sender gets to see the reply: a connection that is closed
+/// with bytes unread loses the bytes that were sent on it last.
 const LINGER_BYTES: usize = 64 << 20;
 /// Bytes that are reserved for a body on its word.
 const RESERVED: usize = 256 << 10;
@@ -29,7 +29,7 @@ pub(crate) struct Held {
     _share: Option<OwnedSemaphorePermit>,
 }
 
-/// What is read from sockets into memory.
+/// Reads bodies from sockets into memory.
 pub(crate) struct Bodies {
     /// One permit per byte.
     room: Arc<Semaphore>,
@@ -94,7 +94,7 @@ impl Bodies {
                 continue;
             }
             if all.is_empty() {
-                // What is announced may never come.
+                // The announced bytes may never come.
                 all.reserve(announced.min(RESERVED).max(first.len() + data.len()));
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
@@ -105,7 +105,7 @@ impl Bodies {
     }
 }
 
-/// Takes room for so many bytes more.
+/// Takes room for `bytes` more bytes.
 fn reserve(
     room: &Arc<Semaphore>,
     bytes: usize,
@@ -138,7 +138,7 @@ fn is_packed(headers: &HeaderMap) -> Result<bool, ApiError> {
     }
 }
 
-/// What all members of a packed body hold, of which there may be far more: room is taken as it comes.
+/// The contents of all members of a packed body, which may be far larger: room is taken as they come.
 fn unpacked(packed: &[u8], limit: usize, room: &Arc<Semaphore>) -> Result<Held, ApiError> {
     let mut unpacking = MultiGzDecoder::new(packed);
     let (mut all, mut share) = (Vec::new(), None);
@@ -168,9 +168,9 @@ fn too_large(limit: usize) -> ApiError {
         .closing()
 }
 
-/// Reads on for a while and throws away what comes.
+/// Reads on for a while and drops the bytes.
 pub(crate) async fn linger(headers: &HeaderMap, body: &mut Body) {
-    // A client that waits to be told to go on has sent nothing yet; reading would tell it to.
+    // A client that waits for `100 Continue` has sent nothing yet; reading would make it send.
     if body.is_end_stream() || headers.contains_key(header::EXPECT) {
         return;
     }
@@ -193,7 +193,8 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Refuses what cannot be text. Tools that do not know better (`curl -d`) call everything a form: that is let through.
+/// Refuses types that cannot be text. Tools that do not know better (`curl -d`) call everything a form: that is let
+/// through.
 pub(crate) fn expect_text(headers: &HeaderMap, expected: &str) -> Result<(), ApiError> {
     let kind = media_type(headers);
     let is_text = kind.is_empty()

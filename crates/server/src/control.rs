@@ -1,4 +1,4 @@
-//! What the server asks of the node that it stands before.
+//! The interface of the node that the server controls.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use crate::snapshot::{JobSnapshot, State};
 
 /// The node, as HTTP sees it.
 ///
-/// [`Control::readiness`], [`Control::failed`] and [`Control::ingress`] are called on the threads that serve sockets, the
-/// last for every body of records: none may block. All others run on threads where blocking is fine. A request that is given
-/// up, by its client or because it took too long, does not cancel its call.
+/// [`Control::readiness`], [`Control::failed`] and [`Control::ingress`] are called on the threads that serve sockets,
+/// the last for every body of records: none may block. All others run on threads where blocking is fine. A request that
+/// is given up, by its client or because it took too long, does not cancel its call.
 pub trait Control: Send + Sync + 'static {
     fn readiness(&self) -> Readiness;
 
-    /// Jobs that have failed and were neither stopped nor started again since: who sends to them is refused.
+    /// Jobs that have failed and were neither stopped nor started again since: requests that send to them are refused.
     fn failed(&self) -> Vec<FailedJob>;
 
     /// The door of an HTTP source.
@@ -41,12 +41,12 @@ pub trait Control: Send + Sync + 'static {
     /// Starts a job. The file's own name must be the one given here.
     ///
     /// # Errors
-    /// [`ControlError::Mistakes`] with all that is wrong with the file, [`ControlError::Exists`].
+    /// [`ControlError::Mistakes`] with all mistakes in the file, [`ControlError::Exists`].
     fn start(&self, job: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError>;
 
-    /// Starts a job in the place of one of its name, which is drained first; whether there was one. Where the new one is wrong,
-    /// or would be refused by what the old one has kept, the old one runs on; where it does not start, the old one is started
-    /// again.
+    /// Starts a job in the place of one of its name, which is drained first; returns whether there was one. If the new
+    /// one is wrong, or does not fit the old one's state, the old one runs on; if it does not start, the old one is
+    /// started again.
     ///
     /// # Errors
     /// As for [`Control::start`].
@@ -83,7 +83,7 @@ pub enum Readiness {
     /// Jobs are being built or recovered.
     Starting,
     Ready,
-    /// What is in flight goes to its end; nothing new is taken.
+    /// Records in flight go to their end; nothing new is taken.
     Draining,
 }
 
@@ -91,7 +91,7 @@ pub enum Readiness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedJob {
     pub name: String,
-    /// A disk is full: what it holds can still be read.
+    /// A disk is full: the job's state can still be read.
     pub is_read_only: bool,
     pub why: String,
 }
@@ -99,9 +99,9 @@ pub struct FailedJob {
 /// How a job is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Nothing new is taken, what is in flight goes to its sinks.
+    /// Nothing new is taken, records in flight go to their sinks.
     Drain,
-    /// At once; what is in flight is dropped.
+    /// At once; records in flight are dropped.
     Abort,
 }
 
@@ -177,7 +177,7 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What was asked for.
+/// The kind of thing that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Job,

@@ -5,7 +5,7 @@
 //!           "hint":"the jobs are \"payments\"","retry":"never"}}
 //! ```
 //!
-//! `detail` and `hint` are null where there is none. `retry` is `never`, `with_backoff` or `unknown`.
+//! `detail` and `hint` are null if there is none. `retry` is `never`, `with_backoff` or `unknown`.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -17,7 +17,7 @@ use thalweg_types::{Class, Error, Retry};
 use crate::control::{ControlError, Kind, Mistake, TextKind};
 use crate::wire::{ErrorBody, Failed};
 
-/// What went wrong, as clients tell errors apart. Codes and statuses are part of the contract.
+/// The kind of an error, for clients. Codes and statuses are part of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     InvalidRequest,
@@ -242,7 +242,8 @@ impl ApiError {
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
-        // The log is the only other place where an error of ours shows, and the only one for what is in files and records.
+        // The log is the only other place where the server's own errors show, and the only one for contents of files
+        // and records.
         if matches!(error.class(), Class::Internal | Class::Corrupt) {
             tracing::error!(error = %error.chain(), "request failed");
         } else if error.has_private() {

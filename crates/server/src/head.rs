@@ -1,19 +1,19 @@
 //! How large the head of a request may be.
 //!
-//! hyper refuses what it cannot read (no HTTP, more than 100 headers, a head that is far too large) by itself and
-//! without a body; it is given twice the limit, so that the common mistakes get an error like all others.
+//! hyper refuses requests that it cannot read (not HTTP, more than 100 headers, a head that is far too large) by itself
+//! and without a body; it is given twice the limit, so that the common mistakes get an error like all others.
 
 use axum::http::request::Parts;
 
 use crate::error::{ApiError, Code};
 
-/// What a header takes beside its name and value: `: ` and the line end.
+/// Bytes of a header in addition to its name and value: `: ` and the line end.
 const HEADER_EXTRA: usize = 4;
-/// What the request line takes beside method and target: ` HTTP/1.1`, a blank and the line end.
+/// Bytes of the request line in addition to method and target: ` HTTP/1.1`, a blank and the line end.
 const LINE_EXTRA: usize = 12;
 
 /// # Errors
-/// 414 where the target alone is over the limit, 431 where it is the whole head.
+/// 414 if the target alone is over the limit, 431 if the whole head is.
 pub(crate) fn check(parts: &Parts, limit: usize) -> Result<(), ApiError> {
     let uri = &parts.uri;
     let target = uri.scheme_str().map_or(0, |scheme| scheme.len() + 3)
@@ -24,7 +24,7 @@ pub(crate) fn check(parts: &Parts, limit: usize) -> Result<(), ApiError> {
             Code::UriTooLong,
             format!("the URL has {target} bytes, more than {limit}"),
         )
-        .hint("send what is long in the body, or ask for less at once"));
+        .hint("send long values in the body, or ask for less at once"));
     }
     let headers = parts.headers.iter();
     let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_EXTRA).sum();

@@ -1,7 +1,7 @@
 //! The `Host` of a request (RFC 9112, section 3.2): one, and an authority.
 //!
-//! Which hosts are ours is another question (`guard`): here is refused what cannot be understood in one way only, as two
-//! programs on the way of a request might take it for two things.
+//! Which hosts are ours is another question (`guard`): here a host is refused that can be read in more than one way, as
+//! two programs on the way of a request might take it for two things.
 
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -10,7 +10,7 @@ use axum::http::{Version, header};
 use crate::error::{ApiError, Code};
 
 /// # Errors
-/// 400 without a `Host` in HTTP/1.1, with several, or with one that is no host and port.
+/// 400 without a `Host` in HTTP/1.1, with several, or with one that is not a host and port.
 pub(crate) fn check(parts: &Parts) -> Result<(), ApiError> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let wrong = |what: &str| {

@@ -1,23 +1,23 @@
 //! HTTP: sources with answers in the reply, present values, queries, jobs, metrics.
 //!
 //! The life of a request: `serve` accepts the connection and has hyper read the head; `app` admits the request
-//! (limits, readiness, browser guard), calls the endpoint and counts what came of it; the endpoint asks [`Control`].
+//! (limits, readiness, browser guard), calls the endpoint and counts the outcome; the endpoint asks [`Control`].
 //! Records take the short way: they go through the source's `Ingress`, which never blocks, and the answer is awaited
 //! on the connection's own task. Everything else of `Control` may block and runs on threads for that.
 //!
-//! * [`control`]: what the server asks of the node; [`snapshot`]: what it is told about jobs; `node`: the node that
-//!   does it.
+//! * [`control`]: the interface of the node; [`snapshot`]: its reports on jobs; `node`: the node that
+//!   implements it.
 //! * `route`: the table of routes; router, `/openapi.json`, metrics and the 404 all come from it.
-//! * `access`: who may do what; `token`: the file that the admin token is kept in.
+//! * `access`: the rights of a request; `token`: the file that the admin token is kept in.
 //! * `error`: the error body and the one table from error to status.
-//! * `wire`: what leaves as JSON; never the engine's own structs.
+//! * `wire`: the types that leave as JSON; never the engine's own structs.
 //!
 //! Invariants
 //! * Every error has the same body, and 504 is the only status that says "it may have happened or not"; of `/v1/sql` it
 //!   does not, as that only reads.
-//! * What a client sends is bounded before it is kept: heads, bodies one by one and together, requests,
+//! * A client's data is bounded before it is kept: heads, bodies one by one and together, requests,
 //!   connections, and the time of each.
-//! * What starts, stops or changes something wants the admin token; which route wants which role is in its row.
+//! * A request that starts, stops or changes something requires the admin token; the row of a route names its role.
 //! * Only loopback addresses are served, as there is no TLS yet, and reading and records need no token.
 //!
 //! Not here: how bodies become records (`thalweg-connect`), how jobs run (`thalweg-node`), how SQL is answered

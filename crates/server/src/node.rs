@@ -1,7 +1,7 @@
 //! A node as the server controls it.
 //!
-//! Jobs are started on threads of their own ([`Starting`]), as opening what they name may take for ever: one that does not
-//! start holds up no other. Whoever starts a job on the node otherwise than through here says so with [`NodeControl::add`].
+//! Jobs are started on threads of their own ([`Starting`]), as opening their files may take for ever: one that does not
+//! start holds up no other. A caller that starts a job on the node itself reports it with [`NodeControl::add`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -25,7 +25,7 @@ use crate::starting::Starting;
 /// [`Control`] over a [`Node`].
 pub struct NodeControl {
     node: Arc<Node>,
-    /// What job files that come over HTTP may name.
+    /// Paths and secrets that job files over HTTP may name.
     reach: Reach,
     readiness: AtomicU8,
     /// Held for moments. Ended jobs stay until they are stopped or started again.
@@ -36,8 +36,8 @@ pub struct NodeControl {
 }
 
 impl NodeControl {
-    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over. Job files that come over HTTP may name no
-    /// path and no secret.
+    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over. Job files that come over HTTP
+    /// may name no path and no secret.
     pub fn new(node: Arc<Node>) -> Self {
         Self {
             node,
@@ -49,12 +49,12 @@ impl NodeControl {
         }
     }
 
-    /// Whether a request has stopped a job: who did may start it again, or another one.
+    /// Whether a request has stopped a job: its client may start it again, or another one.
     pub fn has_stopped_jobs(&self) -> bool {
         self.has_stopped.load(Ordering::Acquire)
     }
 
-    /// Lets job files that come over HTTP name something.
+    /// Allows paths and secrets in job files that come over HTTP.
     #[must_use]
     pub fn with_reach(self, reach: Reach) -> Self {
         Self { reach, ..self }
@@ -82,7 +82,7 @@ impl NodeControl {
         let jobs = self.jobs_ref();
         if !jobs.contains_key(name) && self.starting.is_starting(name) {
             return Err(ControlError::Conflict {
-                message: format!("job {name:?} is being started: what it names is being opened"),
+                message: format!("job {name:?} is being started: its files and connections are being opened"),
                 hint: Some("wait for it, or give it up with DELETE /v1/jobs/{job}".to_owned()),
             });
         }
@@ -217,7 +217,7 @@ impl Control for NodeControl {
             });
         }
         let served = self.find(name)?;
-        // Before the job can end, so that whoever waits for that knows why.
+        // Before the job can end, so that a caller that waits for the end knows why.
         self.has_stopped.store(true, Ordering::Release);
         match how {
             Stop::Drain => served.drain(),
@@ -328,7 +328,7 @@ fn mistaken(diagnostics: Diagnostics) -> ControlError {
     ControlError::Mistakes { of: TextKind::JobFile, mistakes }
 }
 
-/// What the runtime knows of a job, and what its job file says beside.
+/// The runtime's view of a job, with facts from its job file.
 fn snapshot(job: &RunningJob) -> JobSnapshot {
     let checked = job.checked();
     let mut shown = JobSnapshot::from_flow(job.name(), &job.state(), &job.stats());

@@ -39,7 +39,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-/// How what changes something is asked for.
+/// The security scheme of routes that change something.
 const ADMIN_TOKEN: &str = "adminToken";
 
 fn path_parameters(path: &str) -> Vec<Value> {
@@ -49,7 +49,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What is said about one route.
+/// The description of one route.
 struct Operation {
     id: &'static str,
     summary: &'static str,
@@ -183,7 +183,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![json!({
                 "name": "drain",
                 "in": "query",
-                "description": "`false`: stop at once, also a job that is draining already; what is in flight is dropped",
+                "description": "`false`: stop at once, also a job that is draining already; records in flight are dropped",
                 "schema": { "type": "boolean", "default": true },
             })],
             body: None,
@@ -336,7 +336,10 @@ fn sql() -> Operation {
             })),
         )],
         errors: &[
-            ("400", "No SQL, or what it names is not there, or it writes, or it takes too much memory"),
+            (
+                "400",
+                "Not SQL, or it names something that does not exist, or it writes, or it takes too much memory",
+            ),
             ("404", "The node answers no SQL"),
             ("408", "The body came too slowly"),
             ("413", "The body is too large"),

@@ -1,4 +1,4 @@
-//! What a server may be told; the defaults suit a node on its own.
+//! Options of a server; the defaults suit a node on its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::token::AdminToken;
 /// Limits and times of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that talk to sockets; the engine's workers are others.
+    /// Threads that talk to sockets; the engine's workers are separate.
     pub threads: usize,
     /// Largest body of records.
     pub max_body_bytes: usize,
@@ -21,8 +21,8 @@ pub struct Options {
     pub max_header_bytes: usize,
     /// Requests at once; health and metrics do not count.
     pub max_requests: usize,
-    /// Connections at once. When all are taken those that wait for a request make room for new ones; a few more are let in
-    /// for monitors.
+    /// Connections at once. When all are taken those that wait for a request make room for new ones; a few more are let
+    /// in for monitors.
     pub max_connections: usize,
     /// How long a request waits for the answers to its records.
     pub answer_timeout: Duration,
@@ -38,11 +38,11 @@ pub struct Options {
     pub write_timeout: Duration,
     /// How long requests in flight may go on after a shutdown. Longer than `answer_timeout`.
     pub shutdown_grace: Duration,
-    /// Names by which browsers may call the server beside `localhost` and addresses.
+    /// Names by which browsers may call the server in addition to `localhost` and addresses.
     pub allowed_hosts: Vec<String>,
-    /// What a request needs to start, stop or change something; without one nobody may.
+    /// The token of requests that start, stop or change something; without one nobody may.
     pub admin: Option<AdminToken>,
-    /// What answers SQL; without one there is none.
+    /// Answers SQL; without one, SQL is refused.
     pub sql: Option<Arc<Sql>>,
 }
 

@@ -1,7 +1,7 @@
-//! What stands in the URL behind the question mark.
+//! The query string of the URL.
 //!
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
-//! empty one, and bytes that are no UTF-8 are refused.
+//! empty one, and bytes that are not UTF-8 are refused.
 
 use std::borrow::Cow;
 
@@ -44,7 +44,7 @@ fn decode(text: &str) -> Result<String, ApiError> {
     percent_decode_str(&spaced).decode_utf8().map(Cow::into_owned).map_err(|_| wrong())
 }
 
-/// Whether the reply is wanted: `?reply=none` does without. No other parameter is taken.
+/// Whether the reply is wanted: `?reply=none` asks for none. No other parameter is taken.
 pub(crate) fn wants_reply(query: Option<&str>) -> Result<bool, ApiError> {
     let mut wanted = true;
     for field in fields(query)? {
@@ -68,7 +68,7 @@ pub(crate) fn wants_reply(query: Option<&str>) -> Result<bool, ApiError> {
 /// How a job is stopped: `?drain=false` does not wait. No other parameter is taken.
 pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
     const HINT: &str =
-        "the parameter is `drain`: `true` (the default) or `false`, which drops what is in flight";
+        "the parameter is `drain`: `true` (the default) or `false`, which drops records in flight";
     let mut how = Stop::Drain;
     for field in fields(query)? {
         how = match (field.name.as_str(), field.value.as_deref()) {

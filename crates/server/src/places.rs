@@ -1,10 +1,11 @@
-//! Who is connected, and who has to go when all places are taken.
+//! The open connections, and which of them are closed when all places are taken.
 //!
-//! A connection that waits for a request makes room for a new one, once it has waited for [`WAITED`], or for as many times
-//! that as it has had requests, up to [`PATIENCE`]: who is served a hundred times a second may stand still for a moment.
-//! Those that never had one go first, of them the one that has waited longest; a head that comes byte by byte is such a wait. Where all are in the middle of requests, a few more
-//! ([`RESERVE`]) are let in: what monitors ask is answered to them, anything else only if a place has become free. Of those
-//! the oldest has to go after [`WAITED_IN_RESERVE`], so that no crowd keeps a monitor out for long.
+//! A connection that waits for a request makes room for a new one, once it has waited for [`WAITED`], or for as many
+//! times that as it has had requests, up to [`PATIENCE`]: a client that is served a hundred times a second may pause
+//! for a moment. Those that never had one go first, of them the one that has waited longest; a head that comes byte by
+//! byte is such a wait. If all are in the middle of requests, a few more ([`RESERVE`]) are let in: they get the
+//! endpoints for monitors, and others only if a place has become free. Of those the oldest is closed after
+//! [`WAITED_IN_RESERVE`], so that no crowd keeps a monitor out for long.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,20 +18,20 @@ use tokio::time::{sleep, timeout};
 pub(crate) const RESERVE: usize = 32;
 
 const WAITED: Duration = Duration::from_secs(1);
-/// Of how many requests of a connection account is taken.
+/// Requests of a connection that count for its patience, at most.
 const PATIENCE: u32 = 10;
 const WAITED_IN_RESERVE: Duration = Duration::from_millis(10);
 
 /// How often one without a place looks for one.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long one that was told to go may take before another way is looked for.
+/// How long a connection that was asked to close may take before the reserve is used.
 const GOING: Duration = Duration::from_millis(200);
 
 pub(crate) struct Places {
     most: usize,
     books: Mutex<Books>,
-    /// Somebody has left.
+    /// A connection has closed.
     left: Notify,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Seat {
     told: Arc<Notify>,
 }
 
-/// A request in work. Its connection is not told to go meanwhile.
+/// A request in work. Its connection is not closed meanwhile.
 pub(crate) struct Busy(Arc<Seat>);
 
 impl Places {
@@ -74,12 +75,12 @@ impl Places {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections that had to go, so far.
+    /// Connections that were closed to make room, so far.
     pub(crate) fn evicted(&self) -> u64 {
         self.books().evicted
     }
 
-    /// A place for a connection that has come, for which another one may have to go.
+    /// A place for a new connection, for which another one may be closed.
     pub(crate) async fn enter(self: &Arc<Self>) -> Arc<Seat> {
         let since = Instant::now();
         loop {
@@ -119,7 +120,7 @@ impl Places {
         Arc::new(Seat { places: Arc::clone(self), number, told })
     }
 
-    /// Waits until all have left, at most so long; how many have not.
+    /// Waits until all connections have closed, `limit` at most; returns how many have not.
     pub(crate) async fn wait_until_empty(&self, limit: Duration) -> usize {
         let end = Instant::now() + limit;
         loop {
@@ -137,7 +138,8 @@ impl Places {
 }
 
 impl Books {
-    /// Tells the one that has waited longest to go, in the reserve or outside of it; whether one is going.
+    /// Asks the connection that has waited longest to close, in the reserve or outside of it; returns whether one is
+    /// closing.
     fn tell(&mut self, is_regular: bool, least: Duration) -> bool {
         if self.open.values().any(|entry| entry.is_regular == is_regular && entry.is_going) {
             return true;
@@ -159,7 +161,7 @@ impl Seat {
         look(&mut self.places.books(), self.number)
     }
 
-    /// Waits until it has to go.
+    /// Waits until it has to close.
     pub(crate) async fn told(&self) {
         loop {
             self.told.notified().await;
@@ -184,7 +186,7 @@ impl Seat {
             if let Some(entry) = books.open.get_mut(&number) {
                 entry.busy += 1;
                 entry.asked = entry.asked.saturating_add(1);
-                // It was told too late.
+                // It was asked too late.
                 entry.is_going = false;
             }
         });

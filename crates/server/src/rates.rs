@@ -23,7 +23,7 @@ struct Look {
     jobs: HashMap<String, JobSnapshot>,
 }
 
-/// What a job is compared with.
+/// The look that a job is compared with.
 pub(crate) struct Base<'a> {
     pub(crate) job: &'a JobSnapshot,
     /// How long ago that was.

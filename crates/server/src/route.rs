@@ -3,7 +3,7 @@
 
 use axum::http::Method;
 
-/// What answers a request.
+/// The function that answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     PostRecords,
@@ -31,7 +31,7 @@ pub(crate) enum Needs {
     Ready,
 }
 
-/// Who may call it; `access` says who is what.
+/// The role that may call it; `access` gives roles to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Read,
@@ -46,7 +46,7 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) needs: Needs,
     pub(crate) role: Role,
-    /// Takes one of the places that are limited; what monitors ask does not, so that it works under load.
+    /// Takes one of the places that are limited; routes for monitors do not, so that they work under load.
     pub(crate) limited: bool,
 }
 

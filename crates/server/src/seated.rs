@@ -1,5 +1,5 @@
-//! The router as one connection sees it: requests are noted with its place, and a connection beyond the limit gets what
-//! monitors ask, and nothing else.
+//! The router as one connection sees it: requests are noted with its place, and a connection beyond the limit gets the
+//! endpoints that monitors ask for, and nothing else.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::places::{Busy, Seat};
 
-/// In the extensions of a request that has no place.
+/// In the extensions of a request whose connection has no place.
 #[derive(Clone, Copy)]
 pub(crate) struct Crowded;
 

@@ -2,8 +2,8 @@
 //!
 //! The server has a runtime of its own, so that sockets and the engine's workers never wait for the same thread.
 //!
-//! Connections have places (`places`): when all are taken, those that wait for a request make room, and monitors still get
-//! in.
+//! Connections have places (`places`): when all are taken, those that wait for a request make room, and monitors still
+//! get in.
 //!
 //! Shutdown: the listener closes, idle connections close, requests in flight are answered (at most
 //! `shutdown_grace`), then everything else is cut off and counted in [`Finish`].
@@ -33,8 +33,8 @@ use crate::rates::INTERVAL;
 use crate::seated::Seated;
 use crate::stall::Stall;
 
-/// What the kernel keeps for us while we are busy, or as much of it as the machine allows. Who finds it full is let in no
-/// sooner than when its system tries again, after one second, then two more, then four.
+/// Connections that the kernel keeps while the server is busy, or as many as the machine allows. A client that finds
+/// this full is accepted no sooner than when its system tries again, after one second, then two more, then four.
 const BACKLOG: u32 = 16_384;
 
 /// How much of a connection's input is read ahead. Bodies go through in pieces of this size.
@@ -139,7 +139,7 @@ impl Server {
 }
 
 impl Handle {
-    /// Takes no more connections, and lets requests in flight end.
+    /// Takes no more connections, while requests in flight end.
     pub fn shutdown(&self) {
         self.0.send_replace(true);
     }
@@ -161,7 +161,7 @@ impl Running {
         self.wait()
     }
 
-    /// Waits for the end that somebody else asks for.
+    /// Waits for the end that another handle asks for.
     fn wait(mut self) -> Finish {
         let finish = match (&self.runtime, self.accepting.take()) {
             (Some(runtime), Some(accepting)) => runtime.block_on(accepting).unwrap_or_else(|error| {
@@ -180,7 +180,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Calls of the node that hang must not hang us. What does not hang lets go of the node, which may have a temporary
+            // Calls of the node that hang must not hang the server. Others release the node, which may have a temporary
             // folder to remove.
             runtime.shutdown_timeout(LETTING_GO);
         }
@@ -197,10 +197,9 @@ fn resolve(listen: &str) -> Result<SocketAddr, Error> {
                 .with_hint("for example 127.0.0.1:8080; port 0 takes a free one")
         })?
         .collect();
-    // A name can stand for both kinds; what tools try by default is the older one.
+    // A name can have addresses of both kinds; tools try the older one by default.
     let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first()).copied();
-    let address =
-        address.ok_or_else(|| Error::user(format!("listen address {listen:?} stands for no address")))?;
+    let address = address.ok_or_else(|| Error::user(format!("listen address {listen:?} has no address")))?;
     if !address.ip().to_canonical().is_loopback() {
         return Err(Error::user(format!(
             "listen address {listen:?} can be reached from other machines, and neither TLS nor tokens are configured"
@@ -273,7 +272,7 @@ async fn accept(
             Ok((stream, _peer)) => {
                 has_said = false;
                 app.telemetry.accepted.fetch_add(1, Ordering::Relaxed);
-                // One that has come and has no place is held, so that what makes room is known to be of use.
+                // A new connection without a place is held, so that room is made only when it is needed.
                 let seat = tokio::select! {
                     biased;
                     () = closes(&mut closing) => break,
@@ -331,7 +330,7 @@ async fn connection(
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        // It waits for a request, and others want in.
+        // It waits for a request, and others wait for a place.
         () = seat.told() => return,
         () = closes(&mut closing) => {
             connection.as_mut().graceful_shutdown();
@@ -339,21 +338,21 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        // Peers that go away or talk nonsense are their own business.
+        // Peers may go away or send nonsense.
         tracing::debug!(%error, "http connection ended");
     }
 }
 
 /// HTTP/1, as every connection speaks it.
 pub(crate) fn http(options: &Options) -> http1::Builder {
-    // hyper's own refusals have no body: what it lets through beyond the limit is refused by `head`.
+    // hyper's own refusals have no body: `head` refuses requests beyond the limit that hyper accepts.
     let most_read = options.max_header_bytes.saturating_mul(2);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(options.idle_timeout)
         .max_header_size(most_read)
         .max_buf_size(READ_AHEAD.max(most_read))
-        // Who has said all that it wants to say still wants its reply.
+        // A client that has closed its writing side still reads its reply.
         .half_close(true);
     http
 }

@@ -1,4 +1,4 @@
-//! What the server is told about a job when it asks: counts since the job's start.
+//! The node's report on a job: counts since the job's start.
 //!
 //! Rates are not part of it; the server makes them out of two snapshots (`rates`).
 
@@ -19,9 +19,9 @@ use thalweg_types::Micros;
 pub struct JobSnapshot {
     pub name: String,
     pub state: State,
-    /// What stopped it, where it failed.
+    /// The failure that stopped it, if it failed.
     pub failure: Option<Failure>,
-    /// Since its start; stands still when the job has ended.
+    /// Since its start; fixed when the job has ended.
     pub uptime: Duration,
     pub records: u64,
     pub answers: u64,
@@ -102,7 +102,7 @@ pub struct SourceSnapshot {
     /// How much of how much, in the source's own unit.
     pub progress: Option<(u64, Option<u64>)>,
     pub ended: bool,
-    /// Held up because what follows is full.
+    /// Held up because a later queue is full.
     pub blocked: bool,
     /// Takes records by HTTP.
     pub has_door: bool,
@@ -111,9 +111,9 @@ pub struct SourceSnapshot {
     /// How far the newest event time that it has given is behind the job's clock; `None` before the first record
     /// and after the end of the job.
     pub lag: Option<Duration>,
-    /// What it received and lost, where it receives datagrams.
+    /// Counts of received and lost datagrams, if it receives any.
     pub datagrams: Option<DatagramStats>,
-    /// Where its connections are counted, where it takes any.
+    /// Counts of its connections, if it takes any.
     pub connections: Option<Arc<ConnectionCounts>>,
     /// Its decoders.
     pub tasks: Vec<TaskSnapshot>,
@@ -128,7 +128,7 @@ pub struct OperatorSnapshot {
     pub queries: Vec<QuerySnapshot>,
     /// Queries that failed and were dropped for that, the latest last.
     pub dropped: Vec<DroppedSnapshot>,
-    /// Largest of its tasks; `None` for what has none.
+    /// Largest of its tasks; `None` if it has none.
     pub task_time: Option<Micros>,
     /// How far the newest event time that it has taken is behind the job's clock; `None` before the first record
     /// and after the end of the job.
@@ -139,7 +139,7 @@ pub struct OperatorSnapshot {
     pub markers: LatencyCounts,
     /// Processor time of the same.
     pub marker_cpu: LatencyCounts,
-    /// What was deleted for its age since the job's start; `None` for what keeps nothing for a time only.
+    /// Records deleted for their age since the job's start; `None` for sinks that keep all.
     pub expired: Option<Expired>,
     pub tasks: Vec<TaskSnapshot>,
 }
@@ -149,7 +149,7 @@ pub struct OperatorSnapshot {
 pub struct DroppedSnapshot {
     pub name: String,
     pub text: String,
-    /// What failed.
+    /// The failure.
     pub said: String,
 }
 
@@ -191,11 +191,11 @@ pub struct LinkSnapshot {
 }
 
 impl JobSnapshot {
-    /// What the runtime itself knows of a job. Types, queries, answers and uptime are for the caller to fill in.
+    /// The runtime's own view of a job. Types, queries, answers and uptime are for the caller to fill in.
     pub fn from_flow(name: &str, state: &JobState, stats: &JobStats) -> Self {
         let lag = |tasks: &[TaskStats]| {
             let newest = tasks.iter().filter_map(|task| task.newest).max()?;
-            // An event time ahead of the clock is not behind it; what has ended falls behind no more.
+            // An event time ahead of the clock is not behind it; a job that has ended falls behind no more.
             let behind = Duration::from_micros(u64::try_from(stats.now.saturating_sub(newest)).unwrap_or(0));
             (!state.is_final()).then_some(behind)
         };

@@ -1,4 +1,4 @@
-//! A socket that gives up on peers who do not take their reply.
+//! A socket that gives up on peers that do not take their reply.
 //!
 //! hyper limits how long a head may take; a peer that asks and then reads nothing would hold its connection and the
 //! reply for ever. The clock runs only while a write is stuck, and starts anew whenever some bytes leave.

@@ -1,6 +1,6 @@
-//! Jobs that are being started over HTTP: each on a thread of its own, which is left behind if the start is given up.
+//! Jobs that are being started over HTTP: each on a thread of its own, which is abandoned if the start is given up.
 //!
-//! Opening what a job names may take for ever. Whoever waits for it does so here and can be told to stop waiting
+//! Opening a job's files may take for ever. A request waits for it here, and another one can end that wait
 //! ([`Starting::give_up`]); the thread then ends the job as soon as it has been opened, if it ever is.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ impl Start {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What came of it; `None` where it was given up.
+    /// The outcome; `None` if it was given up.
     fn wait(&self) -> Option<Result<Arc<RunningJob>, Error>> {
         let waits = |state: &mut State| matches!(state, State::Waits);
         let mut state = self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
@@ -58,11 +58,11 @@ impl Starting {
         self.starts().contains_key(name)
     }
 
-    /// Starts a job, and waits until it runs, fails, or is given up. `started` is called with it before anything else can
-    /// happen to it.
+    /// Starts a job, and waits until it runs, fails, or is given up. `started` is called with it before anything else
+    /// can happen to it.
     ///
     /// # Errors
-    /// What the node says; where it was given up; where too many others have not come back.
+    /// If the node fails to start it, it was given up, or too many others are still being opened.
     pub(crate) fn start(
         &self,
         node: &Arc<Node>,
@@ -78,8 +78,9 @@ impl Starting {
                     .with_hint("wait for it, or give it up with DELETE"));
             }
             if Arc::strong_count(&self.threads) > MOST {
-                return Err(Error::external(format!("{MOST} jobs are being opened and do not come back"))
-                    .with_hint("look for the cause (disk, mount, pipes without a reader), then start the process again"));
+                return Err(Error::external(format!("{MOST} jobs are still being opened")).with_hint(
+                    "look for the cause (disk, mount, pipes without a reader), then start the process again",
+                ));
             }
             starts.insert(name.clone(), Arc::clone(&start));
         }

@@ -20,10 +20,10 @@ const BETWEEN: usize = 64 << 10;
 /// No exchange takes this long: its bytes are all there at once, and nobody waits for more.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a server says to a client that sends these bytes, closes its writing side and reads to the end.
+/// The reply of a server to a client that sends these bytes, closes its writing side and reads to the end.
 ///
 /// # Panics
-/// Where the server does not come to an end with it.
+/// If the server does not end the exchange.
 pub fn exchange(control: Arc<dyn Control>, options: Options, bytes: &[u8]) -> Vec<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("threads and timers").block_on(async {

@@ -1,14 +1,14 @@
 //! The admin token of a node: `D/admin.token`, made at the first start and kept from then on.
 //!
-//! Who can read the file may start, stop and change jobs and queries: the file system decides who that is. So the file
-//! is the node's own user's (mode 0600), and one that others can read, or that another user or a link has put there, is
-//! refused by name. To change the token remove the file and start the node again.
+//! A user who can read the file may start, stop and change jobs and queries: the file system decides who that is. So
+//! the file is the node's own user's (mode 0600), and one that others can read, or that another user or a link has put
+//! there, is refused by name. To change the token remove the file and start the node again.
 //!
 //! Invariants
 //! * The token itself is in no error, log or reply; its path is.
 //! * A file is there whole or not at all: it is written under another name first.
 //!
-//! Not here: what a request with or without the token may do (`access`).
+//! Not here: the rights of requests with and without the token (`access`).
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
@@ -27,13 +27,13 @@ const NAME: &str = "admin.token";
 /// 256 bits.
 const RANDOM_BYTES: usize = 32;
 
-/// Longer files are none of ours.
+/// A longer file is not a token.
 const MOST_BYTES: u64 = 4 << 10;
 
 /// As few characters as may hold 128 bits, in base64.
 const LEAST_CHARS: usize = 22;
 
-/// What a request has to bring along to start, stop or change something.
+/// The token of requests that start, stop or change something.
 #[derive(Clone)]
 pub struct AdminToken {
     secret: Arc<str>,
@@ -41,7 +41,7 @@ pub struct AdminToken {
 }
 
 impl AdminToken {
-    /// The token of a data directory, made where there is none. The caller holds the directory's lock.
+    /// The token of a data directory, made if it has none. The caller holds the directory's lock.
     ///
     /// # Errors
     /// If the file cannot be made or read, is a link or no file, is another user's, can be read by others, or holds
@@ -53,7 +53,7 @@ impl AdminToken {
         let secret = match open_no_link(OpenOptions::new().read(true), &path) {
             Ok(file) => read(&path, file)?,
             Err(error) if error.kind() == ErrorKind::NotFound => make(&data_dir, &path)?,
-            // What is there is a link.
+            // The file is a link.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
                 return Err(refused(&path, "is a link, expected a file"));
             }
@@ -72,7 +72,7 @@ impl AdminToken {
         &self.secret
     }
 
-    /// Whether somebody has said the same, in a time that does not tell how much of it was right.
+    /// Whether `said` is the token, in a time that does not reveal how much of it is right.
     pub(crate) fn is(&self, said: &str) -> bool {
         self.secret.as_bytes().ct_eq(said.as_bytes()).into()
     }
@@ -104,7 +104,7 @@ fn read(path: &Path, file: File) -> Result<String, Error> {
     }
     let mut text = String::new();
     file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => refused(path, "holds no token: it is no text"),
+        ErrorKind::InvalidData => refused(path, "holds no token: it is not text"),
         _ => failed("read", path, error),
     })?;
     let token = text.trim_end_matches(['\n', '\r']);
@@ -123,8 +123,8 @@ fn read(path: &Path, file: File) -> Result<String, Error> {
     Ok(token.to_owned())
 }
 
-/// Written under another name and moved, so that a crash leaves no half of it. The lock is held, so nobody else of ours is
-/// about it; what somebody else puts there meanwhile is replaced, not followed.
+/// Written under another name and moved, so that a crash leaves no half of it. The lock is held, so no other node
+/// makes it; a file or link that is put there meanwhile is replaced, not followed.
 fn make(data_dir: &Path, path: &Path) -> Result<String, Error> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|error| {
@@ -244,7 +244,7 @@ mod tests {
         let dir = folder();
         symlink(dir.path().join("nowhere"), dir.path().join(NAME)).unwrap();
         assert!(why(dir.path()).contains("is a link"));
-        assert!(!dir.path().join("nowhere").exists(), "nothing is made behind a link");
+        assert!(!dir.path().join("nowhere").exists(), "nothing is made at the end of a link");
 
         let dir = folder();
         std::fs::create_dir(dir.path().join(NAME)).unwrap();

@@ -355,7 +355,7 @@ struct Link {
 }
 
 impl Job {
-    /// With rates since `base`, or since the job's start where there is none of this run of the job.
+    /// With rates since `base`, or since the job's start if `base` is not of this run of the job.
     pub(crate) fn new(job: &JobSnapshot, base: Option<Base<'_>>) -> Self {
         let base = base.filter(|base| base.job.uptime <= job.uptime && base.job.records <= job.records);
         let since = Since {

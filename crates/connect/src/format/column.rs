@@ -24,7 +24,7 @@ use super::times::{Times, plain};
 /// Bytes that a view holds itself.
 pub(crate) const INLINE: usize = 12;
 
-/// Views of texts: buffer 0 is the block, buffer 1 what had to be copied.
+/// Views of texts: buffer 0 is the block, buffer 1 has the texts that had to be copied.
 #[derive(Default)]
 pub(crate) struct Views {
     pub(crate) views: PooledVec<u128>,
@@ -98,7 +98,7 @@ pub(crate) enum Values {
         values: PooledVec<i64>,
         unit: TimeUnit,
     },
-    /// Times of which whole numbers are none, or not by their unit.
+    /// Times that are not written as whole numbers of their unit.
     TimeText {
         values: PooledVec<i64>,
         unit: TimeUnit,
@@ -112,7 +112,7 @@ pub(crate) struct Column {
     pub(crate) values: Values,
     pub(crate) nullable: bool,
     name: String,
-    /// What a text should be, for messages.
+    /// The expected form of a text, for messages.
     expected: String,
     /// How its texts are read, where they are times.
     times: Arc<Times>,
@@ -248,7 +248,7 @@ impl Column {
         Ok(())
     }
 
-    /// Appends what `text` stands for (see [`text`]). `at` is its place in the block, if it has one.
+    /// Appends the value that `text` represents (see [`text`]). `at` is its place in the block, if it has one.
     pub(crate) fn push_text(&mut self, text: &[u8], at: Option<usize>) -> Result<(), Problem> {
         match &mut self.values {
             Values::Bool(values) => values.push(text::parse_bool(text)?),
@@ -350,7 +350,7 @@ impl Column {
         }
     }
 
-    /// The sentence for a reject: what was expected here, and what was there.
+    /// The sentence for a reject: the expected form, and the text that was there.
     #[cold]
     pub(crate) fn describe(&self, problem: Problem, got: &[u8]) -> Cow<'static, str> {
         let (name, expected) = (&self.name, &self.expected);
@@ -370,7 +370,7 @@ impl Column {
     }
 }
 
-/// What whoever sent a record can do about a reason why it is none, by how the sentence is made: those of fields are made in
+/// What a sender can do about the reason of a reject, by the form of its sentence: reasons of fields are made in
 /// [`Column::describe`], those of a whole record by its format.
 pub(crate) fn parse_hint(reason: &str) -> &'static str {
     const OF_RECORDS: [(&str, &str); 4] = [

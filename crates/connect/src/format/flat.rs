@@ -1,4 +1,4 @@
-//! Records as flat rows: the fields inside struct columns stand beside the others.
+//! Records as flat rows: the fields inside struct columns become columns next to the others.
 
 use thalweg_types::{DataType, Field};
 
@@ -17,8 +17,8 @@ impl Leaf<'_> {
     }
 }
 
-/// The leaves of a schema, in order. Fields that are left out where they are null are none: a row has no place for what
-/// is there at times only.
+/// The leaves of a schema, in order. Fields that are left out where they are null are not among them: a row has no
+/// place for a value that is there at times only.
 pub(crate) fn leaves(fields: &[Field]) -> Vec<Leaf<'_>> {
     let mut found = Vec::new();
     collect(fields, &mut Vec::new(), &mut Vec::new(), &mut found);

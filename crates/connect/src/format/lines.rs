@@ -1,4 +1,4 @@
-//! Formats whose records are lines: who writes one says how a line is read, the rest is here.
+//! Formats whose records are lines: each of them says how a line is read, the rest is here.
 //!
 //! A [`LineReader`] takes one line apart and gives the text of each field to [`Cells`]; [`LineFormat`] makes a
 //! [`RecordFormat`] of it. Lines end in `\n` or `\r\n`, the last one may lack its end, and lines of nothing but blanks
@@ -18,7 +18,7 @@ use super::text::Problem;
 use super::{BadRecord, Columns, DEFAULT_MAX_RECORD, Preamble, RecordDecoder, RecordFormat, Split, Splitter};
 use super::{scan, too_long};
 
-/// Why a line is no record: a code for rejects (`parse`, mostly) and what was expected and what was there.
+/// Why a line is not a record: a code for rejects (`parse`, mostly), the expected form and the text that was there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
     pub code: &'static str,
@@ -48,7 +48,7 @@ pub struct Cells<'a> {
 }
 
 impl Cells<'_> {
-    /// Sets a field, by its place in the schema, to what a text means; the last one counts.
+    /// Sets a field, by its place in the schema, to the value of a text; the last one counts.
     ///
     /// # Errors
     /// Where the text is no value of the field's type.
@@ -265,7 +265,7 @@ mod tests {
         let columns = read(&text);
         assert_eq!(columns.rows, 3);
         let numbers = columns.columns[0].as_primitive::<Int64Type>();
-        assert_eq!(numbers.values().as_ref(), [1, 2, 5], "rows that turn out bad leave nothing behind");
+        assert_eq!(numbers.values().as_ref(), [1, 2, 5], "bad rows leave no values");
         let texts: Vec<Option<&str>> = columns.columns[1].as_string_view().iter().collect();
         assert_eq!(texts, [Some("a"), None, Some("a text longer than a view")]);
         let told: Vec<(u32, &str, &str, &str)> = columns

@@ -8,12 +8,12 @@
 //! Invariants
 //! * Splitter and decoder agree on what a record is: a block that was split as `count` records decodes to
 //!   exactly `count` rows and rejects, whatever its bytes.
-//! * No input makes a decoder panic; what it cannot use becomes a reject with its place and reason.
-//! * What an encoder writes, the same format's decoder reads back as the same values (fields that it leaves out
+//! * No input makes a decoder panic; a record that it cannot use becomes a reject with its place and reason.
+//! * A format's decoder reads back the same values that its encoder has written (fields that it leaves out
 //!   where they are null are read back as null). Records that a format has no way to write are handed back with
 //!   their reason ([`Encoder::take_refused`]).
 //!
-//! How a value of each type stands in text, the same in every text format, is said in `text.rs`.
+//! `text.rs` says how a value of each type is written as text, the same in every text format.
 
 pub(crate) mod base64;
 pub(crate) mod cells;
@@ -76,7 +76,7 @@ pub const DEFAULT_MAX_RECORD: usize = 16 << 20;
 /// Raw bytes kept of a record that is too long.
 const KEPT_OF_TOO_LONG: usize = 64 << 10;
 
-/// What is kept of a record that is too long: code, bytes, reason. The same wherever it is found out.
+/// The reject of a record that is too long: code, bytes kept, reason. The same wherever it is found out.
 pub(crate) fn too_long(max_record: usize) -> (&'static str, usize, Cow<'static, str>) {
     let limit = format_size(max_record as u64);
     let reason = format!("expected a record of at most {limit}, got a longer one");
@@ -92,8 +92,8 @@ pub trait RecordFormat: Send + Sync {
     /// A splitter for one stream: one per file, per connection, per request.
     fn splitter(&self) -> Box<dyn Splitter>;
 
-    /// A splitter for a stream that a writer began behind another one, whose preamble holds where the new one has none: a file
-    /// that was emptied may have no header.
+    /// A splitter for a stream that a writer began after another one, whose preamble holds where the new one has none:
+    /// a file that was emptied may have no header.
     fn splitter_after(&self, preamble: &Preamble) -> Box<dyn Splitter> {
         let _ = preamble;
         self.splitter()
@@ -112,7 +112,7 @@ pub trait RecordFormat: Send + Sync {
         DEFAULT_MAX_RECORD
     }
 
-    /// How many records a block may have, by what they take once they are decoded ([`block_records`]).
+    /// How many records a block may have, by the memory that they take once they are decoded ([`block_records`]).
     fn block_records(&self) -> u32 {
         (BLOCK_DECODED / LEAST_DECODED) as u32
     }
@@ -121,10 +121,10 @@ pub trait RecordFormat: Send + Sync {
 /// Bytes that the records of one block may take once they are decoded, their text aside.
 const BLOCK_DECODED: usize = 8 << 20;
 
-/// What a record takes at least, as a row or, with its reason and place, as a reject.
+/// Bytes that a record takes at least, as a row or, with its reason and place, as a reject.
 const LEAST_DECODED: usize = 256;
 
-/// What a row takes beside its columns: event time, order number, row number.
+/// Bytes that a row takes in addition to its columns: event time, order number, row number.
 const ROW: usize = 24;
 
 /// How many records of a schema a block may have: a record of two bytes may be a row of a hundred columns.
@@ -142,7 +142,7 @@ fn width(data_type: &DataType) -> usize {
     }
 }
 
-/// What a splitter found at the front of a buffer.
+/// The records that a splitter has found at the front of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// Bytes to drop first: a byte order mark, a header.
@@ -157,7 +157,7 @@ pub struct Split {
     pub lines: u64,
     /// After those bytes comes a line that no record begins with: it must be refused.
     pub refused: Option<RefusedLine>,
-    /// Those bytes end within a comment: what comes up to the next line end belongs to it and is not split again.
+    /// Those bytes end within a comment: the bytes up to the next line end belong to it and are not split again.
     pub is_in_comment: bool,
 }
 
@@ -166,31 +166,31 @@ pub struct Split {
 pub enum RefusedLine {
     /// The record is longer than it may be.
     TooLong,
-    /// A quote in the line is none: what was expected and what was there.
+    /// A quote in the line is not meant as one: the expected form and the text that was there.
     Quote(&'static str),
 }
 
 /// Finds records in the bytes of one stream.
 ///
-/// Between two splits it remembers how the stream began, and nothing else that matters: one which was shown the beginning
-/// goes on wherever another has stopped. A record ends with a line end, or with the stream.
+/// Between two splits it remembers how the stream began, and nothing else that matters: one which was shown the
+/// beginning goes on wherever another has stopped. A record ends with a line end, or with the stream.
 pub trait Splitter: Send {
-    /// Looks at `data`, which begins where the last split ended, behind `place` bytes of the stream.
+    /// Looks at `data`, which begins where the last split ended, after `place` bytes of the stream.
     ///
     /// With `at_end` nothing follows, and a last record needs no line end. A split of nothing means that more
-    /// bytes are needed; with `at_end`, that what is there is not a whole record and never will be.
+    /// bytes are needed; with `at_end`, that the rest is not a whole record and never will be.
     ///
     /// # Errors
     /// Where the stream as a whole cannot be read, such as a header that lacks a field.
     fn split(&mut self, place: u64, data: &[u8], at_end: bool) -> Result<Split, Error>;
 
-    /// What the stream said about itself, once `split` has gone past it.
+    /// The preamble, once `split` has gone past it.
     fn preamble(&self) -> Option<Preamble> {
         None
     }
 
-    /// Whether a record that is not whole at the front of `data`, where a stream may end that may also go on, is none: lines
-    /// after its first one are records.
+    /// Whether a record that is not whole at the front of `data`, where a stream may end or go on, is not a record:
+    /// lines after its first one are records.
     ///
     /// # Errors
     /// Where splitter and decoder disagree.
@@ -208,11 +208,11 @@ pub struct BadRecord {
     /// Its bytes in the block, without the line end.
     pub raw: Range<usize>,
     pub code: &'static str,
-    /// What was expected and what was there.
+    /// The expected form and the value that was there.
     pub reason: Cow<'static, str>,
 }
 
-/// What a block became: columns of the good records in order, and the bad ones.
+/// A decoded block: columns of the good records in order, and the bad ones.
 #[derive(Debug)]
 pub struct Columns {
     /// One per field of the schema, each with one element per good record.
@@ -235,13 +235,13 @@ pub trait RecordDecoder: Send {
     /// Only where splitter and decoder disagree about the count: a broken invariant.
     fn decode(&mut self, data: &Bytes, count: usize, preamble: Option<&Preamble>) -> Result<Columns, Error>;
 
-    /// Where the records with these ascending numbers stand in a block, without their line ends.
+    /// The places of the records with these ascending numbers in a block, without their line ends.
     fn locate(&self, data: &[u8], indexes: &[u32]) -> Vec<Range<usize>>;
 }
 
 /// Makes bytes of batches.
 pub trait Encoder: Send {
-    /// What comes before the first record, such as a header line.
+    /// The bytes before the first record, such as a header line.
     fn start(&mut self, out: &mut Vec<u8>) {
         let _ = out;
     }
@@ -264,7 +264,7 @@ pub trait Encoder: Send {
 pub struct Unwritable {
     /// Physical row of its batch.
     pub row: u32,
-    /// What was expected and what was there.
+    /// The expected form and the value that was there.
     pub reason: String,
 }
 

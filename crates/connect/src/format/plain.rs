@@ -1,8 +1,8 @@
-//! `lines`: each line of a text is one record, as it stands.
+//! `lines`: each line of a text is one record, as it is.
 //!
-//! For logs and prose, in which quotes and commas mean nothing. The schema has one field, of any type that stands in
-//! text but bytes, which would have to be base64. Lines of nothing but blanks are no records, and a byte order mark is no
-//! part of one. Only read: a text may hold line ends, so what was written could not always be read back.
+//! For logs and prose, in which quotes and commas mean nothing. The schema has one field, of any type that is written
+//! as text but bytes, which would have to be base64. Lines of nothing but blanks are no records, and a byte order mark
+//! is no part of one. Only read: a text may hold line ends, so a written text could not always be read back.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ mod tests {
         let format = Lines.reader(&one(DataType::String), &Options::default()).unwrap();
         let text = Bytes::from_static(b"\xEF\xBB\xBFHe said, \"it's\n\n  5\" wide\r\n\ttwo\t\nlast");
         let split = format.splitter().split(0, &text, true).unwrap();
-        assert_eq!(split.records, 4, "a blank line is none");
+        assert_eq!(split.records, 4, "a blank line is not a record");
         let read = format.decoder().decode(&text, 4, None).unwrap();
         let lines: Vec<Value> = (0..4).map(|row| Value::at(&read.columns[0], row)).collect();
         let expected = ["He said, \"it's", "  5\" wide", "\ttwo\t", "last"];

@@ -1,21 +1,21 @@
-//! When a quote that is open over line ends is one, and when it costs its line.
+//! Decides whether a quote that is open over line ends is meant as one, or costs its line.
 //!
-//! A text in quotes may hold line ends, and a quote may stand where none was meant (`5" pipe`). Which of the two it is
-//! shows in what follows. A quote that is not closed in its line is no quote where, whatever comes first,
+//! A text in quotes may hold line ends, and a quote may be where none was meant (`5" pipe`). Which of the two it is
+//! shows in the lines that follow. A quote that is not closed in its line is no quote where, whatever comes first,
 //! * lines within it, [`RECORDS_IN_A_ROW`] one after the other, are records by themselves;
 //! * the record has more lines than `max_lines`, or more bytes than `max_record`;
-//! * a quote closes it behind which there is no end of a field;
-//! * it is closed, what it closes is no record, and one of the lines behind the first is;
+//! * a quote closes it that is not at the end of a field;
+//! * it is closed, the text is not a record, and one of the lines after the first is;
 //! * the input ends.
 //!
-//! Then the first line is a reject, and what comes after it is read as if it began there.
+//! Then the first line is a reject, and reading begins anew after it.
 //!
-//! Each of these but the last is known from the lines up to the one where it shows: so records do not depend on how bytes
-//! arrive. Where an input ends is no property of its bytes: what is refused because it ended there could have been read
-//! had it gone on.
+//! Each of these but the last is known from the lines up to the one where it shows: so records do not depend on how
+//! bytes arrive. Where an input ends is no property of its bytes: a record that is refused because it ended there could
+//! have been read had it gone on.
 //!
-//! What a line is does not depend on the record that it is looked at in, and is remembered: of a text in which each line
-//! leaves a quote open, each is looked at once.
+//! The class of a line does not depend on the record that it is looked at in, and is remembered: of a text in which
+//! each line leaves a quote open, each is looked at once.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ use thalweg_types::Error;
 use super::{Preamble, RecordDecoder, RefusedLine};
 use crate::{OptionKind, OptionSpec, Options};
 
-/// A text seldom has so many lines in a row that are records of the stream it is in.
+/// Few texts have this many lines in a row that are records of their stream.
 const RECORDS_IN_A_ROW: usize = 4;
 
 /// Longest record in lines by default: far more than texts have, and little to wait for.
@@ -58,7 +58,7 @@ const CLOSED_WITHIN: &str = "expected a closing quote, got one within a field of
 /// Lines of one stream that are remembered.
 const MOST_KNOWN: usize = 4_096;
 
-/// What holds behind a line.
+/// The state after a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     /// The record ends with it.
@@ -71,7 +71,7 @@ pub(super) enum After {
 
 /// How the lines of a format hang together.
 pub(super) trait Grammar {
-    /// What holds behind `line`, its line end included, which only the last of a stream may lack; `is_open` where a quote
+    /// The state after `line`, its line end included, which only the last of a stream may lack; `is_open` if a quote
     /// is open before it. Else a record begins with it.
     fn after(&self, line: &[u8], is_open: bool) -> After;
 
@@ -79,10 +79,10 @@ pub(super) trait Grammar {
     fn has_form(&self, line: &[u8]) -> bool;
 }
 
-/// What a record over several lines turned out to be.
+/// The verdict on a record over several lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A record of so many bytes, good or bad.
+    /// A record with its bytes, good or bad.
     Record(usize),
     /// A quote is open where the data ends, and more has to be seen.
     Open,
@@ -90,7 +90,7 @@ pub(super) enum Verdict {
     Refused(RefusedLine),
 }
 
-/// What stands where a record begins.
+/// The bytes where a record begins.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead<'a> {
     /// Bytes of the stream before it.
@@ -102,7 +102,7 @@ pub(super) struct Ahead<'a> {
     pub(super) preamble: Option<&'a Preamble>,
 }
 
-/// Judges records by what their lines are alone.
+/// Judges records by the class of each of their lines alone.
 pub(super) struct Judge {
     decoder: Box<dyn RecordDecoder>,
     max_record: usize,
@@ -134,7 +134,8 @@ impl Judge {
         Self { decoder, max_record, max_lines, texts_tell, known: VecDeque::new(), from: 0 }
     }
 
-    /// What the record is whose first line has `first` bytes and leaves a quote open. Places of one stream never go back.
+    /// The verdict on the record whose first line has `first` bytes and leaves a quote open. Places of one stream never
+    /// go back.
     ///
     /// # Errors
     /// Where splitter and decoder disagree.
@@ -190,7 +191,7 @@ impl Judge {
         Ok(Verdict::Open)
     }
 
-    /// What a record is that is closed with the line `last`.
+    /// The verdict on a record that is closed with the line `last`.
     fn whole(
         &mut self,
         ahead: Ahead<'_>,
@@ -211,7 +212,7 @@ impl Judge {
         })
     }
 
-    /// Whether a line behind the first of an open record is a record, for an input that may end here.
+    /// Whether a line after the first of an open record is a record, for an input that may end here.
     ///
     /// # Errors
     /// As for [`Judge::judge`].
@@ -262,7 +263,7 @@ impl Judge {
         Some(line)
     }
 
-    /// What line `index` is by itself.
+    /// The class of line `index` by itself.
     fn alone(
         &mut self,
         index: usize,
@@ -294,7 +295,7 @@ impl Judge {
     }
 }
 
-/// What a text is by itself.
+/// The class of a text by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     Nothing,

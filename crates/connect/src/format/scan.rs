@@ -51,7 +51,7 @@ pub(crate) fn digits8(word: u64) -> (u64, usize) {
     let digits = word ^ ZEROS;
     let others = (digits.wrapping_add(splat(0x76)) | digits) & HIGHS;
     let count = others.trailing_zeros() / 8;
-    // The digits move to the top, so that leading zeros fill what is missing. A shift by 64 leaves nothing.
+    // The digits move to the top, so that leading zeros fill the rest. A shift by 64 leaves nothing.
     let mut value = digits.unbounded_shl(64 - 8 * count);
     value = value.wrapping_mul(10).wrapping_add(value >> 8);
     let low = (value & 0x0000_00FF_0000_00FF).wrapping_mul(0x000F_4240_0000_0064);
@@ -86,8 +86,8 @@ const FLOAT_TENS: [f64; 23] = [
     1e19, 1e20, 1e21, 1e22,
 ];
 
-/// A plain decimal number at `at` (`12`, `-12.25`): its value, exactly rounded, and where it ends. `point` is the decimal
-/// sign.
+/// A plain decimal number at `at` (`12`, `-12.25`): its value, exactly rounded, and where it ends. `point` is the
+/// decimal sign.
 ///
 /// Clinger's fast path: digits below 2^53 and a power of ten up to 10^22 are both exact, so one division rounds
 /// once. Everything else is `None` and goes through the standard parser.

@@ -1,4 +1,4 @@
-//! How a value of each type stands in text; the same in every text format.
+//! How a value of each type is written as text; the same in every text format.
 //!
 //! | type | read | written |
 //! |---|---|---|

@@ -2,15 +2,15 @@
 //!
 //! Without options a time is one of
 //! * a whole number: counts of the field's unit since 1970;
-//! * a number with a decimal point: seconds since 1970, whatever the unit, as long as there are at most eleven digits before
-//!   the point. With more (`1700000000123.0`, as some programs write whole numbers) it counts the unit, too;
+//! * a number with a decimal point: seconds since 1970, whatever the unit, as long as there are at most eleven digits
+//!   before the point. With more (`1700000000123.0`, as some programs write whole numbers) it counts the unit, too;
 //! * a date and time as ISO 8601 has them, extended or basic (`2024-01-31T23:59:59.5Z`, `20240131T235959+0100`).
 //!
 //! Digits finer than the unit are dropped, towards the past; no number goes through a float.
-//! With `time_format` a time is what one of the formats reads, in their order, and nothing else; it may be said for some
-//! fields alone, each with forms of its own.
-//! A time without an offset is UTC, or local time of `time_zone`: of a time that a clock shows twice the first one is meant;
-//! one that it never shows is no time.
+//! With `time_format` a time is a text that one of the formats reads, in their order, and nothing else; it may be said
+//! for some fields alone, each with forms of its own.
+//! A time without an offset is UTC, or local time of `time_zone`: of a time that a clock shows twice the first one is
+//! meant; one that it never shows is no time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub(super) const TIME_ZONE: OptionSpec = OptionSpec {
 
 const SECOND: i128 = 1_000_000_000;
 
-/// Digits before the point of a number of seconds, at most: enough for three thousand years, and less than milliseconds have
-/// had since 1973.
+/// Digits before the point of a number of seconds, at most: enough for three thousand years, and less than milliseconds
+/// have had since 1973.
 const MOST_SECOND_DIGITS: usize = 11;
 
 /// How times are read.
@@ -90,7 +90,7 @@ impl Default for Times {
 
 impl Times {
     /// # Errors
-    /// Where a form or the zone is none, or no field is a time.
+    /// If a form or the zone is invalid, or no field is a time.
     pub(super) fn of(options: &Options, schema: &Schema) -> Result<Self, Error> {
         let mut times = Self::default();
         if let Some(name) = options.text("time_zone") {
@@ -143,7 +143,7 @@ impl Times {
         Ok(Self { forms, written: written.to_vec(), ..self })
     }
 
-    /// The same without what fields have of their own.
+    /// The same without the settings of single fields.
     fn clone_alone(&self) -> Self {
         Self { by_field: BTreeMap::new(), ..self.clone() }
     }
@@ -180,7 +180,7 @@ impl Times {
         }
     }
 
-    /// The time that a text stands for, in the unit.
+    /// The time that a text represents, in the unit.
     pub(crate) fn parse(&self, text: &[u8], unit: TimeUnit) -> Result<i64, Problem> {
         let text = std::str::from_utf8(text).map_err(|_| Problem::Expected)?;
         let mut problem = Problem::Expected;
@@ -230,7 +230,7 @@ fn size(unit: TimeUnit) -> i128 {
     }
 }
 
-/// The time that a number stands for.
+/// The time that a number represents.
 fn epoch(text: &str, unit: TimeUnit, point: u8) -> Result<i64, Problem> {
     if let Ok(count) = text.parse() {
         return Ok(count);
@@ -257,7 +257,7 @@ fn epoch(text: &str, unit: TimeUnit, point: u8) -> Result<i64, Problem> {
     let value_of =
         |digits: &[u8]| digits.iter().fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
     let size = if whole.len() > MOST_SECOND_DIGITS { 1 } else { SECOND / size(unit) };
-    // In the unit, with the digits that it keeps; what is finer counts where the number is negative.
+    // In the unit, with the digits that it keeps; finer digits count if the number is negative.
     let places = size.ilog10() as usize;
     let kept = &fraction[..fraction.len().min(places)];
     let is_exact = fraction[kept.len()..].iter().all(|digit| *digit == b'0');
@@ -381,7 +381,7 @@ impl Form {
             _ if !text.contains('%') => return refused("expected `iso`, `epoch` or a form with %"),
             _ => {}
         }
-        // A fraction with its point, which is what `%f` means elsewhere.
+        // A fraction with its point, as `%f` means elsewhere.
         let Ok(items) = StrftimeItems::new(&text.replace(".%f", "%.f")).parse_to_owned() else {
             return refused("expected letters that mean something after each %");
         };
@@ -398,7 +398,7 @@ impl Form {
                 _ => {}
             }
         }
-        // What it writes has to be enough to read it again.
+        // The written text has to be enough to read the time again.
         let utc = FixedOffset::east_opt(0).expect("no offset is one");
         let some = DateTime::from_timestamp(1_006_997_525, 0).expect("a time of 2001").with_timezone(&utc);
         let written = some.format_with_items(items.iter()).to_string();
@@ -729,7 +729,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is not new is read as it always was.
+        /// Forms that are not new are read as before.
         #[test]
         fn extended_forms_are_those_of_the_expressions(
             text in "[0-9]{4}-[01][0-9]-[0-3][0-9]([Tt ][0-2][0-9]:[0-5][0-9](:[0-6][0-9]([.,][0-9]{0,11})?)?([Zz]|[+-][0-9]{2}:?([0-9]{2})?)?)?",
@@ -750,7 +750,7 @@ mod tests {
             }
         }
 
-        /// A number of seconds is what its digits say, in every unit.
+        /// A number of seconds is read by its digits, in every unit.
         #[test]
         fn seconds_are_exact(seconds in 0_i64..100_000_000_000, nanos in 0_u32..1_000_000_000) {
             let text = format!("{seconds}.{nanos:09}");

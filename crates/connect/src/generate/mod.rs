@@ -21,7 +21,7 @@ pub(crate) use self::flows::TABLES;
 use self::payments::Payments;
 use self::readings::Readings;
 
-/// What to make; see [`GeneratorSpec::build`].
+/// The records to make; see [`GeneratorSpec::build`].
 #[derive(Clone, Debug)]
 pub struct GeneratorSpec {
     /// One of [`Generator::KINDS`].
@@ -74,7 +74,7 @@ impl GeneratorSpec {
     }
 
     /// # Errors
-    /// Where the kind is none of ours or a number is out of range.
+    /// If the kind is unknown or a number is out of range.
     pub fn build(&self) -> Result<Generator, Error> {
         let check = |ok: bool, key: &str, expected: &str| {
             if ok { Ok(()) } else { Err(Error::user(format!("generator: expected {key} {expected}"))) }
@@ -136,7 +136,7 @@ enum Kind {
 }
 
 impl Generator {
-    /// What [`GeneratorSpec::kind`] may be.
+    /// The values of [`GeneratorSpec::kind`].
     pub const KINDS: &'static [&'static str] = &["payments", "readings", "flows"];
 
     pub fn schema(&self) -> &Schema {
@@ -160,8 +160,8 @@ impl Generator {
 impl Generator {
     /// Writes the tables that fit the records into a folder, which is made if need be.
     ///
-    /// Flows alone have such: `asn.tsv` (first and last address, AS number, country, name), `names.csv` (address, name) and
-    /// `members.csv` (`mac,vlan,member`).
+    /// Flows alone have such: `asn.tsv` (first and last address, AS number, country, name), `names.csv` (address, name)
+    /// and `members.csv` (`mac,vlan,member`).
     ///
     /// # Errors
     /// For records without tables, and where a file cannot be written.
@@ -174,7 +174,7 @@ impl Generator {
         }
     }
 
-    /// What [`Generator::write_tables`] would say, without making anything.
+    /// Fails as [`Generator::write_tables`] would, without making anything.
     ///
     /// # Errors
     /// As there.

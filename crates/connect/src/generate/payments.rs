@@ -1,4 +1,4 @@
-//! Card payments: up to 103 fields, of which the first four are what most queries need.
+//! Card payments: up to 103 fields, of which most queries need the first four.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! What each agent sent, and what of it was lost or could not be read.
+//! Counts by agent: sent, lost and unreadable datagrams and samples.
 //!
-//! The receiver counts what arrives and the gaps between the numbers of an agent's datagrams ([`super::engines`]), the decode
-//! tasks what they could not read. Agents past the first 65,536 share the counter `0.0.0.0`, so that forged ones cost no
-//! memory.
+//! The receiver counts arrivals and the gaps between the numbers of an agent's datagrams ([`super::engines`]), the
+//! decode tasks the parts that they could not read. Agents past the first 65,536 share the counter `0.0.0.0`, so that
+//! forged ones cost no memory.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,10 +21,10 @@ const MAX_AGENTS: usize = 65_536;
 /// Agents that are shown apart.
 const SHOWN_AGENTS: usize = 100;
 
-/// Samples of a datagram: each takes eight bytes at least. What says that it holds more is damaged.
+/// Samples of a datagram: each takes eight bytes at least. One that claims more is damaged.
 const MOST_SAMPLES: u32 = 8_192;
 
-/// Counts by agent, shared between receiver, decode tasks and whoever shows them.
+/// Counts by agent, shared by the receiver, the decode tasks, metrics and reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents(Arc<Mutex<Counted>>);
 
@@ -58,7 +58,7 @@ impl Agents {
         });
     }
 
-    /// Notes a datagram that is none of sFlow version 5, for its sender.
+    /// Notes a datagram that is not sFlow version 5, for its sender.
     fn stranger(&self, sender: Address, stranger: Stranger) {
         self.counted().update(sender, |counts| {
             counts.datagrams += 1;
@@ -69,7 +69,7 @@ impl Agents {
         });
     }
 
-    /// Adds what decode tasks have counted.
+    /// Adds the counts of decode tasks.
     pub(crate) fn add(&self, counts: &[(Address, AgentCounts)]) {
         let mut counted = self.counted();
         for (agent, more) in counts {
@@ -99,7 +99,7 @@ impl Agents {
 }
 
 impl Drop for Counted {
-    /// Whoever looks at them last, all tasks have counted.
+    /// The last owner is gone, so all tasks have counted.
     fn drop(&mut self) {
         let AgentCounts { datagrams, samples, lost, malformed, unknown, netflow } = self.total;
         let (agents, missing) = (self.by_agent.len(), self.missing);

@@ -1,6 +1,6 @@
-//! A datagram of sFlow version 5: who sent it, and the samples in it.
+//! A datagram of sFlow version 5: its agent, and the samples in it.
 //!
-//! The receiver walks it to count what it holds, the decoder to take it; both see the same samples.
+//! The receiver walks it to count the samples, the decoder to take them; both see the same samples.
 
 use super::xdr::{Address, Pieces, Xdr};
 
@@ -56,7 +56,7 @@ pub(super) fn open(datagram: &[u8]) -> Result<(Head, Pieces<'_>), Stranger> {
     let mut xdr = Xdr::new(datagram);
     let version = xdr.u32().ok_or(Stranger::Short)?;
     if version != VERSION {
-        // NetFlow writes its version in two bytes, and small numbers behind it.
+        // NetFlow writes its version in two bytes, and small numbers after it.
         return Err(match version >> 16 {
             netflow @ (1 | 5..=10) => Stranger::NetFlow(netflow as u16),
             _ => Stranger::Version(version),
@@ -75,7 +75,7 @@ pub(super) fn open(datagram: &[u8]) -> Result<(Head, Pieces<'_>), Stranger> {
     Ok((head, Pieces::new(xdr, head.samples)))
 }
 
-/// What its receiver has to know of a datagram.
+/// The facts about a datagram that its receiver needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outline {
     pub(super) head: Result<Head, Stranger>,
@@ -92,7 +92,7 @@ impl Outline {
         }
     }
 
-    /// How many numbers of the order it takes: one for each sample, and one where it holds none, so that what is wrong with
+    /// How many numbers of the order it takes: one for each sample, and one where it holds none, so that the error of
     /// it has a place.
     pub(crate) fn records(&self) -> u32 {
         self.samples.max(1)

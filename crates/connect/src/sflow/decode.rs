@@ -1,8 +1,8 @@
 //! From blocks of datagrams to rows: one row a sample, flows and counters apart.
 //!
-//! What is wrong in one place costs that place only: a record that ends early keeps the fields that are there, an unknown one
-//! is skipped by its length, a sample that is cut ends where the datagram does. All are counted by agent. A datagram that is
-//! none of sFlow version 5, and a sample whose head is not all there, become rejects.
+//! An error in one place costs that place only: a record that ends early keeps the fields that are there, an unknown
+//! one is skipped by its length, a sample that is cut ends where the datagram does. All are counted by agent. A
+//! datagram that is not sFlow version 5, and a sample whose head is not all there, become rejects.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::SourceOutput;
 use crate::source::MaxAhead;
 use crate::source::decoder::{Place, Refused, record_batch};
 
-/// What decode tasks of one source share.
+/// State that the decode tasks of one source share.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) source: Arc<str>,
@@ -97,7 +97,7 @@ struct Sample<'a> {
     piece: Piece<'a>,
 }
 
-/// What stands before the records of a flow sample.
+/// The header of a flow sample, before its records.
 struct FlowHead<'a> {
     kind: &'static str,
     sequence: u32,
@@ -113,7 +113,7 @@ struct FlowHead<'a> {
     records: Pieces<'a>,
 }
 
-/// An interface of a sample, or what stands in its place.
+/// An interface of a sample, or the value that a sample has in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Port {
     /// 0: an index; 1: the packet was discarded, and why; 2: several interfaces, and how many.
@@ -130,7 +130,7 @@ impl Port {
         Self { format: word >> 30, value: word & Self::INTERNAL }
     }
 
-    /// The interface's index, and what kind of place it is.
+    /// The interface's index, and the kind of place.
     fn place(self) -> (Option<u64>, &'static str) {
         match (self.format, self.value) {
             (0, 0) => (None, "unknown"),
@@ -143,7 +143,7 @@ impl Port {
     }
 }
 
-/// Sets what a row has of its datagram, whatever kind of row it is.
+/// Sets the fields that rows of all kinds have of their datagram.
 macro_rules! set_origin {
     ($rows:ident, $row:ident, $sample:ident) => {
         $rows.time.0.set($row, $sample.frame.time);
@@ -244,7 +244,7 @@ impl SflowDecoder {
         }
     }
 
-    /// Decodes one sample; what is wrong where it cannot be.
+    /// Decodes one sample; the reason if it cannot.
     fn sample(&mut self, sample: &Sample<'_>) -> Option<Trouble> {
         let mut xdr = Xdr::new(sample.piece.body);
         let is_read = match sample.piece.tag {
@@ -284,7 +284,7 @@ impl SflowDecoder {
         rows.out_if_kind.set(row, kind);
         match head.output.format {
             1 => rows.discard_reason.set(row, u64::from(head.output.value)),
-            // Zero stands for a number that is not known.
+            // Zero means that the number is not known.
             2 if head.output.value > 0 => rows.out_if_count.set(row, u64::from(head.output.value)),
             _ => {}
         }
@@ -292,7 +292,7 @@ impl SflowDecoder {
         let tunnels = self.settings.tunnels;
         let faults = take(head.records, |tag, body| rows.record(row, tag, body, tunnels));
         if let Some(rate) = head.rate {
-            // A rate of 0 is no rate: the sample stands for itself.
+            // A rate of 0 is no rate: the sample represents itself.
             let rate = self.settings.rates.of(sample.agent).unwrap_or(u64::from(rate)).max(1);
             rows.sampling_rate.set(row, rate);
             rows.packets.set(row, rate);
@@ -320,7 +320,7 @@ impl SflowDecoder {
     }
 }
 
-/// What could not be read of a sample.
+/// Counts of the parts of a sample that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Faults {
     malformed: u64,
@@ -380,8 +380,8 @@ fn flow<'a>(xdr: &mut Xdr<'a>, is_expanded: bool) -> Option<FlowHead<'a>> {
     })
 }
 
-/// sFlow Dropped Packet Notification Structures, section 5. It stands for one packet, whatever the sampling rate is, and
-/// for none that was carried: it has neither rate nor packets nor bytes.
+/// sFlow Dropped Packet Notification Structures, section 5. It represents one packet, whatever the sampling rate is,
+/// and no packet that was carried: it has neither rate nor packets nor bytes.
 fn discarded<'a>(xdr: &mut Xdr<'a>) -> Option<FlowHead<'a>> {
     let sequence = xdr.u32()?;
     let (source_class, source_index) = source(xdr, true)?;

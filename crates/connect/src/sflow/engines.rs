@@ -1,14 +1,14 @@
 //! The numbers that agents give their datagrams, followed to see which never came.
 //!
-//! Agent and sub-agent do not say who counts: line cards number by themselves under one address, and after a restart numbers
-//! begin anew. So there are several *runs* of numbers, and a datagram belongs to the nearest run that it can be of: its
-//! uptime has gone on about as long as the clock of the receiver, and no more numbers lie between than an agent can send in
-//! that time. One that is of no run begins a run, and nothing before it was lost.
+//! Agent and sub-agent do not identify the counter: line cards number by themselves under one address, and after a
+//! restart numbers begin anew. So there are several *runs* of numbers, and a datagram belongs to the nearest run that
+//! it can be of: its uptime has gone on about as long as the clock of the receiver, and no more numbers lie between
+//! than an agent can send in that time. One that is of no run begins a run, and nothing before it was lost.
 //!
 //! Numbers that are passed over count as lost at once. Where they are many, the run is left where it is and another one
 //! begins after the gap, which counts when that one goes on. If the first one goes on nevertheless, the second one was
-//! another engine, or a number with a flipped bit, and the gap is taken back. After a run of a single datagram, which may
-//! be such a number itself, a long gap counts nothing.
+//! another engine, or a number with a flipped bit, and the gap is taken back. After a run of a single datagram, which
+//! may be such a number itself, a long gap counts nothing.
 //!
 //! Runs are bounded, for one agent and for all: the one that has been silent for longest makes room.
 
@@ -28,7 +28,8 @@ const MAX_RUNS_OF_ONE: usize = 32;
 /// A datagram that is fewer than this many numbers before the newest is late; one further back begins a run.
 const REORDERED: u32 = 1_000;
 
-/// Numbers before the newest of which it is known whether they came. As many that are missing at once begin another run.
+/// Numbers before the newest of which it is known whether they came. As many that are missing at once begin another
+/// run.
 const KNOWN: u32 = 64;
 
 /// Uptime and the receiver's clock may differ by so much, in milliseconds.
@@ -37,7 +38,7 @@ const LATE_BY: i64 = 60_000;
 /// Datagrams that an engine can send in a millisecond: more than a gigabit a second of them.
 const MOST_A_MILLISECOND: i64 = 100;
 
-/// Numbers that may be missing whatever the clocks say: there are agents whose uptime stands still.
+/// Numbers that may be missing whatever the clocks say: there are agents whose uptime does not advance.
 const MISSING_AT_ONCE: i64 = 1_000;
 
 /// The runs of all agents.
@@ -67,7 +68,7 @@ struct Run {
 }
 
 impl Run {
-    /// How far a datagram is ahead of the newest, or behind it below zero; `None` where it cannot be of this run.
+    /// How far a datagram is ahead of the newest, negative if it is older; `None` where it cannot be of this run.
     fn distance(&self, head: &Head, time: Micros) -> Option<i64> {
         // Both go round.
         let ahead = i64::from(head.sequence.wrapping_sub(self.sequence).cast_signed());
@@ -85,7 +86,8 @@ impl Run {
 }
 
 impl Engines {
-    /// How many datagrams are missing before this one, which came at `time`; below zero where some that were counted are not.
+    /// How many datagrams are missing before this one, which came at `time`; below zero where some that were counted
+    /// are not.
     pub(super) fn gap(&mut self, agent: Address, head: &Head, time: Micros) -> i64 {
         let runs = self.runs.entry((agent, head.sub_agent)).or_default();
         let nearest = runs
@@ -153,7 +155,7 @@ mod tests {
         engines.gap([1; 16], &head, time)
     }
 
-    /// What was lost after each of these: sequence number, uptime and the receiver's clock in milliseconds.
+    /// The lost datagrams after each of these: sequence number, uptime and the receiver's clock in milliseconds.
     fn lost_at(datagrams: &[(u32, u32, i64)]) -> Vec<i64> {
         let (mut engines, mut lost) = (Engines::default(), 0);
         let mut after = |(sequence, uptime, time): &(u32, u32, i64)| {
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(lost(&[5, 8, 4, 3]), [0, 2, 2, 2], "what came before the first was never missed");
         assert_eq!(lost(&[1, 2, 200, 201]), [0, 0, 0, 197]);
         let anew = [(500, 3_600_000, 0), (1, 10, 9), (2, 20, 19), (4, 40, 39)];
-        assert_eq!(lost_at(&anew), [0, 0, 0, 1], "a little behind, but its uptime says that it began anew");
+        assert_eq!(lost_at(&anew), [0, 0, 0, 1], "a little older, but its uptime says that it began anew");
         let silent = [
             (499, 990, -10),
             (500, 1_000, 0),
@@ -217,7 +219,7 @@ mod tests {
         Arrives,
         Dropped,
         Twice,
-        /// It comes after so many others.
+        /// How many others come before it.
         Late(usize),
         /// With a flipped bit in its number, or its uptime.
         Flipped(u32),

@@ -7,11 +7,11 @@ use super::flow_row::{FlowRows, joined};
 use super::packet::{Packet, TCP, Tunnels, has_ports};
 use super::xdr::{Numbers, Xdr};
 
-/// What a record came to.
+/// The outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Whole,
-    /// It ended before its last field; what was there was taken.
+    /// It ended before its last field; the fields before that were taken.
     Short,
     /// Nobody here knows its format.
     Unknown,
@@ -51,7 +51,7 @@ impl FlowRows {
         self.stripped.set(row, u64::from(xdr.u32()?));
         let length = xdr.u32()?;
         self.header_length.set(row, u64::from(length));
-        // What is there of a header that was cut is looked at all the same.
+        // The part of a header that was cut is looked at all the same.
         let header = xdr.rest();
         let header = &header[..header.len().min(length as usize)];
         let packet = match protocol {
@@ -189,7 +189,7 @@ impl FlowRows {
     fn tunnel(&mut self, row: usize, tag: u32, xdr: &mut Xdr<'_>) -> Option<()> {
         match tag {
             1021 => {
-                xdr.u32()?; // length of the frame, which is told elsewhere
+                xdr.u32()?; // length of the frame, which is reported elsewhere
                 self.egress_tunnel_src_mac.set_mac(row, xdr.mac()?);
                 self.egress_tunnel_dst_mac.set_mac(row, xdr.mac()?);
                 self.egress_tunnel_ethertype.set(row, u64::from(xdr.u32()?));
@@ -230,7 +230,7 @@ impl FlowRows {
         Some(())
     }
 
-    /// Where the packet waited, and what became of it.
+    /// Where the packet waited, and whether it was sent.
     fn fate(&mut self, row: usize, tag: u32, xdr: &mut Xdr<'_>) -> Option<()> {
         match tag {
             1036 => self.egress_queue.set(row, u64::from(xdr.u32()?)),
@@ -247,7 +247,7 @@ impl FlowRows {
                 self.trap.set_bytes(row, xdr.opaque()?);
             }
             1042 => self.drop_reason.set_bytes(row, xdr.opaque()?),
-            // Beyond the year 2262 it is no time that could be told.
+            // A time after the year 2262 cannot be represented.
             _ => self.packet_time.0.set_some(row, i64::try_from(xdr.u64()?).ok()),
         }
         Some(())

@@ -1,6 +1,7 @@
 //! The row of a flow sample, or of a packet that was discarded: `switches.flows`.
 //!
-//! Names follow what other collectors call the same. Fields that few agents send are left out of NDJSON where they are null.
+//! Names follow what other collectors call the same. Fields that few agents send are left out of NDJSON where they are
+//! null.
 
 use super::packet::{Inner, Packet, Vlan};
 use super::sparse::{Addresses, Flags, MicroTimes, NanoTimes, Sparse, Texts, wide_row};
@@ -10,7 +11,7 @@ type Number = Sparse<u64>;
 wide_row! {
     /// The columns of the flows of a block.
     FlowRows {
-        // Who said it, and when.
+        // The agent, and the time.
         time: MicroTimes = always,
         agent: Addresses,
         sub_agent: Number = always,
@@ -31,7 +32,7 @@ wide_row! {
         out_if_kind: Texts,
         out_if_count: Number = rare,
         discard_reason: Number = rare,
-        // What it stands for.
+        // The traffic that it represents.
         bytes: Number,
         packets: Number,
         // The packet.
@@ -154,7 +155,7 @@ wide_row! {
 }
 
 impl FlowRows {
-    /// Sets what a packet's headers say; what is known already stays.
+    /// Sets fields from a packet's headers; those that are set already stay.
     pub(super) fn set_packet(&mut self, row: usize, packet: &Packet<'_>) {
         if let Some(macs) = &packet.macs {
             self.src_mac.set_mac(row, macs.source);
@@ -197,7 +198,7 @@ impl FlowRows {
         }
     }
 
-    /// Sets what the packet inside a tunnel says.
+    /// Sets the fields of the packet inside a tunnel.
     pub(super) fn set_inner(&mut self, row: usize, inner: &Inner<'_>) {
         self.tunnel.set(row, &inner.tunnel());
         self.tunnel_id.set_some(row, inner.id.map(u64::from));

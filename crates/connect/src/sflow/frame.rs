@@ -1,8 +1,8 @@
 //! Datagrams in a block, as received: each with when it came and from whom.
 //!
-//! Layout (little-endian): length 4, records 4, time 8 (microseconds since the epoch), sender 16, then the datagram. Blocks go
-//! through journals, so this is persisted. `records` is how many numbers of the order the datagram takes; it is written
-//! down, so that a later build that counts otherwise cannot shift what an earlier one numbered.
+//! Layout (little-endian): length 4, records 4, time 8 (microseconds since the epoch), sender 16, then the datagram.
+//! Blocks go through journals, so this is persisted. `records` is how many numbers of the order the datagram takes; it
+//! is written down, so that a later build that counts otherwise cannot shift the numbers that an earlier one gave.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::xdr::Address;
 
 const HEAD: usize = 32;
 
-/// One datagram and what the receiver knew of it.
+/// One datagram with its time and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     /// Numbers of the order that it takes.
@@ -23,7 +23,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) datagram: &'a [u8],
 }
 
-/// Appends a datagram that counts as so many records.
+/// Appends a datagram that counts as `records` records.
 pub(crate) fn push(block: &mut Vec<u8>, time: Micros, sender: IpAddr, records: u32, datagram: &[u8]) {
     // A datagram is shorter than 64 KiB.
     block.extend_from_slice(&(datagram.len() as u32).to_le_bytes());

@@ -2,7 +2,7 @@
 
 use thalweg_types::Error;
 
-/// What a sample says of a packet's length that counts, before it is multiplied by the rate.
+/// The length of a sampled packet that counts, before it is multiplied by the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Length {
     /// The frame's; that of the IP packet where the sample names no frame.
@@ -18,7 +18,7 @@ impl Length {
     pub(crate) const NAMES: &[&str] = &["frame", "ip", "max"];
 
     /// # Errors
-    /// Where it is none of [`Self::NAMES`].
+    /// If it is not among [`Self::NAMES`].
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         match name {
             "frame" => Ok(Self::Frame),

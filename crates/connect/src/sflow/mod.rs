@@ -1,12 +1,12 @@
 //! sFlow version 5: datagrams in, rows of flows and counters out.
 //!
-//! Pure functions of bytes; sockets and files are in `crate::source`. A block holds datagrams as received ([`frame`]), its
-//! records are the samples in them ([`datagram`]), and the decode tasks make rows of these ([`decode`]): what a sample says
-//! of the packet comes from its records ([`flow_record`]) and from the packet's own headers ([`packet`]).
+//! Pure functions of bytes; sockets and files are in `crate::source`. A block holds datagrams as received ([`frame`]),
+//! its records are the samples in them ([`datagram`]), and the decode tasks make rows of these ([`decode`]): what a
+//! sample says of the packet comes from its records ([`flow_record`]) and from the packet's own headers ([`packet`]).
 //!
 //! Invariants
-//! * No length is believed: what is read lies in the datagram, in the sample, in the record.
-//! * A row holds what its own sample said, and nulls elsewhere ([`sparse`]).
+//! * No length is believed: all reads stay within the datagram, the sample, the record.
+//! * A row holds the values of its own sample, and nulls elsewhere ([`sparse`]).
 //! * Receiver and decoder see the same samples in a datagram, and [`frame`] writes down how many.
 
 pub(crate) mod agents;
@@ -33,8 +33,8 @@ use bytes::Bytes;
 use thalweg_flow::{Decoder, Payload, RawBlock};
 use thalweg_types::{Micros, Offset};
 
-/// A block of datagrams, each with when it came and from whom, as the sources of samples make them; `first` is the offset of
-/// its first sample.
+/// A block of datagrams, each with when it came and from whom, as the sources of samples make them; `first` is the
+/// offset of its first sample.
 pub fn block<'a>(first: Offset, datagrams: impl IntoIterator<Item = (Micros, IpAddr, &'a [u8])>) -> RawBlock {
     let mut data = Vec::new();
     let mut count = 0;
@@ -51,7 +51,8 @@ pub fn block<'a>(first: Offset, datagrams: impl IntoIterator<Item = (Micros, IpA
     }
 }
 
-/// A decoder of such blocks, with the options at their defaults: flows are the records, counters the first of the others.
+/// A decoder of such blocks, with the options at their defaults: flows are the records, counters the first of the
+/// others.
 pub fn decoder(source: &str) -> Box<dyn Decoder> {
     let settings = decode::Settings {
         source: Arc::from(source),

@@ -1,4 +1,4 @@
-//! What the sources of samples have in common in a job file.
+//! The keys that the sources of samples share in a job file.
 
 use thalweg_types::Error;
 

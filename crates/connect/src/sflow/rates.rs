@@ -15,7 +15,7 @@ impl Rates {
     /// Reads `AGENT=RATE` texts, where the agent is an address or a network.
     ///
     /// # Errors
-    /// A sentence with the text and what was expected.
+    /// A sentence with the text and the expected form.
     pub(crate) fn parse(texts: &[String]) -> Result<Self, Error> {
         let parse = |text: &String| {
             let wrong = || Error::user(format!("expected AGENT=RATE such as 192.0.2.1=4096, got {text:?}"));

@@ -1,7 +1,7 @@
-//! Columns of wide rows of which each row fills few: what is not set costs nothing.
+//! Columns of wide rows of which each row fills few: a value that is not set costs nothing.
 //!
-//! A column is as long as the last row that was set; the rows between are padded with nulls when a later one is set, or at
-//! the end. A column that no row set shares one block of zeros with all others like it.
+//! A column is as long as the last row that was set; the rows between are padded with nulls when a later one is set, or
+//! at the end. A column that no row set shares one block of zeros with all others like it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -109,7 +109,7 @@ impl<T: Copy + Default> Sparse<T> {
         }
     }
 
-    /// What the row was set to.
+    /// The value of the row.
     pub(crate) fn get(&self, row: usize) -> Option<T> {
         // Only the last row is ever asked for, and the last one of a column is set.
         (row + 1 == self.values.len()).then(|| self.values[row])
@@ -135,7 +135,7 @@ impl<T: Copy + Default> Sparse<T> {
 pub(crate) trait Column {
     fn data_type() -> DataType;
 
-    /// The column with so many rows; it is empty after that.
+    /// The column with `rows` rows; it is empty after that.
     fn finish(&mut self, rows: usize) -> ArrayRef;
 }
 
@@ -301,7 +301,7 @@ impl Texts {
         self.views.set(row, view);
     }
 
-    /// Sets a text from outside, which may be no UTF-8: what is wrong in it is replaced.
+    /// Sets a text from outside, which may not be UTF-8: invalid bytes are replaced.
     pub(crate) fn set_bytes(&mut self, row: usize, text: &[u8]) {
         self.set(row, &String::from_utf8_lossy(text));
     }
@@ -315,7 +315,7 @@ impl Column for Texts {
     fn finish(&mut self, rows: usize) -> ArrayRef {
         let (views, nulls) = self.views.buffers(rows);
         let data = Buffer::from_vec(std::mem::take(&mut self.data));
-        // What they point to has gone with the data.
+        // The data that they point to is gone.
         self.macs.clear();
         Arc::new(text_array(ScalarBuffer::new(views, 0, rows), data, nulls))
     }
@@ -327,8 +327,9 @@ impl Column for Texts {
     reason = "the views are known to be of valid texts: cargo run --example sflow_speed shows the cost"
 )]
 fn text_array(views: ScalarBuffer<u128>, data: Buffer, nulls: Option<NullBuffer>) -> StringViewArray {
-    // SAFETY: each view was made by `make_view` from a `str`, whose bytes are in it or were appended to `data` at the place
-    // that it names (the invariant of `Texts`), or is zero, which is the empty text. Rows that are padded are zero and null.
+    // SAFETY: each view was made by `make_view` from a `str`, whose bytes are in it or were appended to `data` at the
+    // place that it names (the invariant of `Texts`), or is zero, which is the empty text. Rows that are padded are
+    // zero and null.
     unsafe { StringViewArray::new_unchecked(views, vec![data], nulls) }
 }
 
@@ -360,7 +361,7 @@ macro_rules! wide_row {
                 },)*]
             }
 
-            /// The columns with so many rows; all are empty after that.
+            /// The columns with `rows` rows; all are empty after that.
             pub(crate) fn finish(&mut self, rows: usize) -> Vec<arrow_array::ArrayRef> {
                 vec![$($crate::sflow::sparse::Column::finish(&mut self.$field, rows),)*]
             }

@@ -1,4 +1,4 @@
-//! Datagrams made here, field by field, and what becomes of them.
+//! Datagrams made here, field by field, and their rows.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ impl Wire {
         self
     }
 
-    /// With its length before it and padded behind.
+    /// With its length before it and padding after it.
     fn opaque(self, bytes: &[u8]) -> Self {
         let padding = bytes.len().next_multiple_of(4) - bytes.len();
         self.u32s([bytes.len() as u32]).bytes(bytes).bytes(&[0; 3][..padding])
@@ -96,7 +96,7 @@ fn decoded(settings: &Settings, datagrams: &[&[u8]]) -> Decoded {
     SflowDecoder::new(settings.clone()).decode(&block, range, 0).unwrap()
 }
 
-/// Rows as NDJSON, with what is the same in all of them left out.
+/// Rows as NDJSON, without the parts that are the same in all of them.
 fn lines(schema: &Schema, batch: &Batch) -> String {
     const COMMON: [&str; 9] = [
         "time",
@@ -260,7 +260,7 @@ fn a_header_and_the_records_that_say_the_same_are_one_packet() {
         .bytes(&[0; 2])
         .u32s([0x800]);
     let alone = flow(&[(2, frame), (3, v4.clone())]);
-    // The header is cut within its IP header: what it does not know the other record says.
+    // The header is cut within its IP header: the other record has the fields that it lacks.
     let together = flow(&[header_of(1, 1_514, &ethernet(0x0800, &tcp()[..10])), (3, v4)]);
     check_flows(
         &[alone, together],
@@ -351,14 +351,14 @@ fn every_flow_record_is_taken_whole_and_what_is_there_of_a_short_one() {
 
         let cut = settings();
         let short = Wire(body.0[..body.0.len() - 1].to_vec());
-        // Behind it comes another record, which is taken all the same.
+        // Another record follows, which is taken all the same.
         let next = (1001, Wire::default().u32s([77, 2, 3, 4]));
         let records = if tag == 1001 { vec![(tag, short)] } else { vec![(tag, short), next] };
         let rows = flows(&decoded(&cut, &[&datagram(&[flow(&records)]).0]));
         // Padding brings back a byte that was cut from a text, and a list of labels may end anywhere.
         let (malformed, unknown, _) = counts(&cut);
         assert!(malformed <= 1 && unknown == 0, "record {tag}: {malformed} malformed, {unknown} unknown");
-        assert!(tag == 1001 || rows.contains(r#""in_vlan":77"#), "record {tag} took the one behind it");
+        assert!(tag == 1001 || rows.contains(r#""in_vlan":77"#), "record {tag} took the one after it");
         if body.0.len() % 4 == 0 && !matches!(tag, 1 | 1004 | 1008..=1010 | 1038 | 1041 | 1042) {
             assert_eq!(malformed, 1, "record {tag} is short");
         }

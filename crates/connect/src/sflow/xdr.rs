@@ -1,7 +1,7 @@
 //! Numbers, texts and addresses as XDR writes them (RFC 4506): big-endian, in units of four bytes.
 //!
-//! Nothing is read beyond the end of the slice: what does not fit is `None`. What is variable in length is padded to
-//! four bytes; the padding of the last item may be missing, as several agents send it.
+//! Nothing is read beyond the end of the slice: a value that does not fit is `None`. One of variable length is padded
+//! to four bytes; the padding of the last item may be missing, as several agents send it.
 
 /// Reads a slice from its beginning.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ impl<'a> Xdr<'a> {
         self.rest.is_empty()
     }
 
-    /// The next `N` bytes as they stand.
+    /// The next `N` bytes as they are.
     #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.rest.split_first_chunk::<N>()?;
@@ -72,7 +72,7 @@ impl<'a> Xdr<'a> {
         }
     }
 
-    /// So many bytes and their padding.
+    /// The next `length` bytes and their padding.
     #[inline]
     pub(super) fn padded(&mut self, length: usize) -> Option<&'a [u8]> {
         let bytes = self.rest.get(..length)?;
@@ -82,7 +82,7 @@ impl<'a> Xdr<'a> {
         Some(bytes)
     }
 
-    /// A length and so many bytes.
+    /// A length and that many bytes.
     pub(super) fn opaque(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()? as usize;
         self.padded(length)
@@ -123,11 +123,11 @@ pub(super) struct Piece<'a> {
     /// Enterprise in the upper 20 bits, format in the lower 12.
     pub(super) tag: u32,
     pub(super) body: &'a [u8],
-    /// It says that it is longer than what is left: the body ends where the bytes do.
+    /// It claims to be longer than the rest: the body ends where the bytes do.
     pub(super) is_cut: bool,
 }
 
-/// Walks tagged pieces (tag 4, length 4, body padded to four bytes), so many as were announced or are there.
+/// Walks tagged pieces (tag 4, length 4, body padded to four bytes), as many as were announced or are there.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces<'a> {
     xdr: Xdr<'a>,

@@ -1,5 +1,5 @@
-//! What an outbox carries, and the task that delivers it: as much at once as has gathered, again and again until it has
-//! been taken.
+//! The items of an outbox, and the task that delivers them: as many at once as have gathered, again and again until it
+//! has been taken.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::outbox::Outbox;
 use super::retry::{Retry, Trouble};
 
-/// What an operator hands over.
+/// An item that an operator hands over.
 pub(super) enum Item {
     /// Whole records as text.
     Text { text: Bytes, records: u64 },
@@ -18,7 +18,7 @@ pub(super) enum Item {
     Marker(u64),
 }
 
-/// What leaves at once: texts in their order, none where nothing but markers has gathered.
+/// Items that leave at once: texts in their order, none if only markers have gathered.
 struct Load {
     texts: Vec<Bytes>,
     records: u64,
@@ -46,7 +46,7 @@ pub(super) trait Recipient: Send {
 /// Delivers until the outbox is closed and empty, at most `limit` bytes at once where no single item has more.
 ///
 /// # Errors
-/// What the recipient refuses, or the last reason of an outage that is longer than it may be.
+/// If the recipient refuses the texts, or an outage lasts longer than it may.
 pub(super) async fn by_load(
     outbox: Arc<Outbox<Item>>,
     mut recipient: impl Recipient,

@@ -1,10 +1,10 @@
 //! Records into a file, which is emptied at the start of a job.
 //!
-//! Exactly-once: the commit record names the length; a job that goes on cuts what is behind it and writes that again.
-//! It goes on with the same file alone, in the format and under the header that it began with ([`super::position`]): the
-//! file may have been moved or copied, but nothing is cut or appended to that the sink has not written. Nor is anything cut
-//! that a newer commit named than the last one of the data directory ([`super::lineage`]).
-//! A sink that is new to a job that goes on empties nothing: what is in its file may be the job's own, from under another
+//! Exactly-once: the commit record names the length; a job that goes on cuts the rows after it and writes them again.
+//! It goes on with the same file alone, in the format and under the header that it began with ([`super::position`]):
+//! the file may have been moved or copied, but nothing is cut or appended to that the sink has not written. Nor is
+//! anything cut that a newer commit named than the last one of the data directory ([`super::lineage`]).
+//! A sink that is new to a job that goes on empties nothing: its file may hold rows of the job, from under another
 //! name.
 //!
 //! Lines gather in a buffer that is written when it is full, when a tick finds something in it (so within one
@@ -145,7 +145,7 @@ fn lineage(path: &Path, context: &SinkContext) -> Lineage {
     Lineage::new(path, &context.job, &context.name)
 }
 
-/// Refuses to cut of a file behind its first `bytes` what a newer commit has named.
+/// Refuses to cut a file after its first `bytes` if a newer commit has named more.
 ///
 /// # Errors
 /// Of class user, with the ways out.
@@ -162,7 +162,7 @@ fn refuse_to_cut(path: &Path, context: &SinkContext, resume: &SinkResume, bytes:
                 path = %path.display(),
                 bytes = beyond,
                 note = %lineage.path().display(),
-                "no note next to the file says whether these bytes were committed: they are taken for what a crash has left"
+                "no note next to the file says whether these bytes were committed: they are treated as left by a crash"
             );
         }
         return Ok(());
@@ -185,7 +185,7 @@ fn refuse_to_cut(path: &Path, context: &SinkContext, resume: &SinkResume, bytes:
 fn open(path: &Path, context: &SinkContext, now: &FileIdentity) -> Result<Tail, Error> {
     let (position, resume) = match &context.durable {
         Some(resume @ SinkResume { position: Some(position), .. }) => (position, resume),
-        // Under another name the job may have written what is there.
+        // The job may have written the file under another name.
         Some(SinkResume { is_added: true, .. }) => return Tail::create_empty(path),
         Some(resume @ SinkResume { is_new: false, .. }) => {
             refuse_to_cut(path, context, resume, 0)?;
@@ -248,7 +248,8 @@ struct FileSink {
     refusals: Refusals,
     buffer: Vec<u8>,
     report: SinkReport,
-    /// What a commit record says of the file beside its length; `None` in a job that does not outlive its process.
+    /// What a commit record says of the file in addition to its length; `None` in a job that does not outlive its
+    /// process.
     identity: Option<FileIdentity>,
     /// Likewise.
     lineage: Option<Arc<Lineage>>,

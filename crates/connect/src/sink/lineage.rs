@@ -1,16 +1,17 @@
-//! How far a sink's file has been committed, written down beside the file itself.
+//! How far a sink's file has been committed, in a note next to the file.
 //!
-//! A job that goes on cuts what its last commit does not name, as a crash may have left it. An older copy of a data
-//! directory names less than that by any number of cycles, and nothing in it tells that it is old. So the sink leaves
-//! next to its file, in `.NAME.thalweg`, the number of the last cycle that was committed and had made the file longer. It
-//! is written behind the commit record, so it is never ahead of that: a job whose last commit is of an earlier cycle has
-//! lost commits, and nothing may be cut.
+//! A job that goes on cuts bytes that its last commit does not name, as a crash may have left them. An older copy of a
+//! data directory names less than that by any number of cycles, and nothing in it tells that it is old. So the sink
+//! leaves next to its file, in `.NAME.thalweg`, the number of the last cycle that was committed and had made the file
+//! longer. It is written after the commit record, so it is never ahead of that: a job whose last commit is of an
+//! earlier cycle has lost commits, and nothing may be cut.
 //!
-//! The note is never synced. A crash in the moment between the record and the note leaves the one of the cycle before, a
-//! power cut an older one or none; then so many cycles may be cut unseen, and nothing is refused that should not be. A
+//! The note is never synced. A crash in the moment between the record and the note leaves the one of the cycle before,
+//! a power cut an older one or none; then as many cycles may be cut unseen, but nothing is refused wrongly. A
 //! note that is missing, damaged or of another sink says nothing: then all is cut, with a warning.
 //!
-//! Layout (little-endian): magic 8, format version 2, zeros 2, identity of job and sink 8, cycle 8, checksum of these 4.
+//! Layout (little-endian): magic 8, format version 2, zeros 2, identity of job and sink 8, cycle 8, checksum of these
+//! 4.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -51,7 +52,7 @@ impl Lineage {
         (bytes == encoded(self.identity, cycle)).then_some(cycle)
     }
 
-    /// The sink goes on behind this cycle, whatever was committed before in another life of the file.
+    /// The sink goes on after this cycle, whatever was committed before in another life of the file.
     pub(super) fn begin(&self, cycle: u64) {
         if self.committed().is_some_and(|committed| committed > cycle) {
             self.note(cycle);

@@ -1,8 +1,8 @@
-//! The bounded queue between a sink's operator and its task on the I/O runtime: the operator hands over and goes on, the
-//! task delivers.
+//! The bounded queue between a sink's operator and its task on the I/O runtime: the operator hands over and goes on,
+//! the task delivers.
 //!
-//! Bounded in bytes. When it is full the operator says that it is not ready, its task waits, and that reaches the source;
-//! what one step of the task brings is taken in any case, so memory is bounded by the queue and one step.
+//! Bounded in bytes. When it is full the operator says that it is not ready, its task waits, and that reaches the
+//! source; the items of one step of the task are taken in any case, so memory is bounded by the queue and one step.
 //! Bytes count until they are released.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(crate) fn queue_bytes(options: &Options) -> usize {
     size(options, QUEUE.key, DEFAULT_QUEUE)
 }
 
-/// The value of a size, held within what makes sense.
+/// The value of a size, held within sensible bounds.
 pub(crate) fn size(options: &Options, key: &str, default: usize) -> usize {
     let bytes = options.size(key).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     bytes.unwrap_or(default).clamp(1 << 10, 1 << 40)
@@ -61,15 +61,15 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-/// Everybody who asks is told the same, as the first answer that arrives is what the job says when it ends.
+/// Every caller gets the same error, as the job reports the first one that arrives when it ends.
 struct Failure {
-    /// For the first who asks.
+    /// For the first caller.
     error: Option<Error>,
     class: Class,
     retry: Retry,
     /// With all causes.
     message: String,
-    /// The same with what is private, where there is something.
+    /// The same with private parts, if there are any.
     full: Option<String>,
     hint: Option<String>,
 }
@@ -129,7 +129,7 @@ impl<T> Outbox<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands over an item with so many bytes, and says which one it is, from 1.
+    /// Hands over an item of `bytes` bytes, and returns its number, from 1.
     ///
     /// # Errors
     /// Why nothing is delivered any more.
@@ -148,7 +148,7 @@ impl<T> Outbox<T> {
     /// Whether the operator may go on; if not, `waker` is called once it may.
     pub(crate) fn has_room(&self, waker: &Waker) -> bool {
         let mut state = self.lock();
-        // Who goes on with a failure is told of it.
+        // A caller that goes on after a failure gets its error.
         let has_room = state.bytes < self.bound || state.has_failed();
         if !has_room {
             state.waker = Some(waker.clone());
@@ -185,7 +185,7 @@ impl<T> Outbox<T> {
         Ok(is_drained)
     }
 
-    /// Waits until so many items have been delivered; for threads that may wait.
+    /// Waits until the items up to `number` have been delivered; for threads that may wait.
     ///
     /// # Errors
     /// Why they will not be.
@@ -214,7 +214,7 @@ impl<T> Outbox<T> {
     /// The next item and its bytes, which still count; `None` once nothing more comes.
     pub(crate) async fn next(&self) -> Option<(T, usize)> {
         loop {
-            // A notice that nobody waits for is kept, so what comes in between is not missed.
+            // A notice that nobody waits for is kept, so an item that comes in between is not missed.
             {
                 let mut state = self.lock();
                 if let Some(item) = state.items.pop_front() {
@@ -228,19 +228,19 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// The next item if it is there and has at most so many bytes.
+    /// The next item if it is there and has at most `bytes` bytes.
     pub(crate) fn next_within(&self, bytes: usize) -> Option<(T, usize)> {
         self.lock().items.pop_front_if(|(_, cost)| *cost <= bytes)
     }
 
-    /// So many items, with these bytes in all, no longer count.
+    /// These items, with these bytes in all, no longer count.
     pub(crate) fn release(&self, items: u64, bytes: usize) {
         let mut state = self.lock();
         state.bytes -= bytes + OVERHEAD * items as usize;
         self.tell(state);
     }
 
-    /// So many items have been delivered.
+    /// Notes how many items have been delivered.
     pub(crate) fn deliver(&self, items: u64) {
         let mut state = self.lock();
         state.delivered += items;
@@ -257,7 +257,7 @@ impl<T> Outbox<T> {
     }
 }
 
-/// The task that delivers what is in an outbox. It ends when this is dropped.
+/// The task that delivers the items of an outbox. It ends when this is dropped.
 pub(crate) struct Courier {
     task: AbortHandle,
 }
@@ -324,7 +324,7 @@ mod tests {
         assert!(!outbox.has_room(&waker));
         assert_eq!(outbox.next_within(1_999), None);
         assert_eq!(outbox.next_within(2_000), Some(('a', 2_000)));
-        assert!(!outbox.has_room(&waker), "what is under way counts");
+        assert!(!outbox.has_room(&waker), "an item under way counts");
         assert_eq!(woken.load(Ordering::Relaxed), 0);
         outbox.release(1, 2_000);
         assert_eq!((woken.load(Ordering::Relaxed), outbox.bytes()), (1, 0));
@@ -347,7 +347,7 @@ mod tests {
         outbox.fail(Error::user("refused").with_hint("make it").with_source(cause));
         outbox.fail(Error::external("later"));
         assert_eq!(woken.load(Ordering::Relaxed), 1);
-        assert!(outbox.has_room(&waker), "it is told when it goes on");
+        assert!(outbox.has_room(&waker), "after a failure the operator may go on");
         let told =
             [thread.join().unwrap(), outbox.push('b', 1).map(|_| ()), outbox.is_drained(&waker).map(|_| ())];
         for told in told.map(Result::unwrap_err) {

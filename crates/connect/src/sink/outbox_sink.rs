@@ -1,7 +1,7 @@
 //! The operator of every sink that delivers through an outbox: it writes records as text, hands that over and goes on.
 //!
-//! What differs is a [`Dialect`]: how records become text, and what its cycles promise. In a durable job a cycle waits
-//! until everything before its marker has been delivered.
+//! They differ in a [`Dialect`]: how records become text, and the guarantee of its cycles. In a durable job a cycle
+//! waits until everything before its marker has been delivered.
 //!
 //! Not here: the queue (`outbox`), how it is delivered (`delivery`, or a task of the sink's own).
 
@@ -16,12 +16,12 @@ use super::outbox::{Courier, Outbox, stopped};
 use super::parts::parts;
 use crate::{SinkContext, SinkReport};
 
-/// What a sink of this kind has of its own.
+/// The part that each sink of this kind has of its own.
 pub(super) trait Dialect: Send + 'static {
     /// Bytes of text at which it is handed over in the middle of a step.
     const GATHER: usize;
-    /// Text is also handed over after a step where nothing is under way; without this it waits for a tick. While something
-    /// is under way text gathers, so that the next delivery takes more of it.
+    /// Text is also handed over after a step where nothing is under way; without this it waits for a tick. While
+    /// something is under way text gathers, so that the next delivery takes more of it.
     const WHEN_IDLE: bool;
 
     /// Writes the records of a batch, and says how many count as written.
@@ -52,7 +52,7 @@ pub(super) trait Settlement: Send {
     /// The cycle is being committed.
     fn begin(&mut self) {}
 
-    /// What the commit record says of the sink; everything up to the cycle's marker has been delivered.
+    /// The position of the sink for the commit record; everything up to the cycle's marker has been delivered.
     fn position(&mut self) -> Vec<u8>;
 }
 
@@ -63,14 +63,14 @@ impl Settlement for Vec<u8> {
     }
 }
 
-/// What the operator and the parts of its cycles share.
+/// State that the operator and the parts of its cycles share.
 struct Shared {
     outbox: Arc<Outbox<Item>>,
     _courier: Courier,
 }
 
 pub(super) struct OutboxSink<D> {
-    /// The task that delivers ends before what the dialect shares with it is gone.
+    /// The task that delivers ends before the state that the dialect shares with it is gone.
     shared: Arc<Shared>,
     dialect: D,
     /// Text that is not handed over yet, and how many records it has.
@@ -104,7 +104,7 @@ impl<D: Dialect> OutboxSink<D> {
     }
 
     fn hand_over(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        // What has failed is about records that were handed over before.
+        // The failure is about records that were handed over before.
         out.working_on_no_record();
         if self.gathered.is_empty() {
             return self.shared.outbox.check();
@@ -182,7 +182,7 @@ impl<D: Dialect> Operator for OutboxSink<D> {
 }
 
 impl<D> Drop for OutboxSink<D> {
-    /// Whoever still waits for something, a part of a cycle, waits for nothing any more.
+    /// A caller that still waits for a part of a cycle stops waiting.
     fn drop(&mut self) {
         self.shared.outbox.fail(stopped());
     }

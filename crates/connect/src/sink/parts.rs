@@ -1,6 +1,6 @@
 //! A batch in parts that are written one after the other.
 //!
-//! Records that were made of one share its texts in memory, and stand in what is written each by itself: a batch of a
+//! Records that were made of one share its texts in memory, and are written each by itself: a batch of a
 //! megabyte may be gigabytes of text.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) fn parts(batch: Batch) -> Vec<Batch> {
     parts
 }
 
-/// What the texts, or bytes, of a column lie in.
+/// The buffers of a column's texts or bytes.
 fn buffers(column: &ArrayRef) -> &[Buffer] {
     let texts = column.as_string_view_opt().map(|texts| texts.data_buffers());
     texts.or_else(|| column.as_binary_view_opt().map(|blobs| blobs.data_buffers())).unwrap_or(&[])

@@ -1,7 +1,8 @@
-//! What a commit record says of a file that a sink writes: how long it was, and by what one knows that it is still the same
-//! one, written in the same way.
+//! The position of a file that a sink writes, for commit records: its length, and how to recognize that it is still the
+//! same one, written in the same way.
 //!
-//! The path says where the file was. A file that was moved or copied, with its folder or alone, is known by its last bytes.
+//! The path says where the file was. A file that was moved or copied, with its folder or alone, is known by its last
+//! bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -15,28 +16,28 @@ pub(super) const LAST_BYTES: usize = 4 << 10;
 /// The position of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePosition {
-    /// What was committed; what is behind comes again.
+    /// The committed bytes; rows after them are written again.
     pub bytes: u64,
     /// `None` from builds that did not know.
     pub identity: Option<FileIdentity>,
 }
 
-/// What is to stay as it is while a sink goes on with a file.
+/// What has to stay the same while a sink goes on with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     /// Absolute, with the links in its folder followed.
     pub path: String,
     /// Name of the format.
     pub format: String,
-    /// What the format writes before the first record: the header of CSV.
+    /// The bytes that the format writes before the first record: the header of CSV.
     pub begin: String,
-    /// Hash of the last [`LAST_BYTES`] before the end of what was committed, or of all where that is less.
+    /// Hash of the last [`LAST_BYTES`] committed bytes, or of all if there are fewer.
     pub last: u64,
     /// Of all that was committed; older builds do not say.
     pub sum: Option<Sum>,
 }
 
-/// As it stands in a commit record: JSON.
+/// As it is in a commit record: JSON.
 #[derive(Serialize, Deserialize)]
 struct Written {
     bytes: u64,
@@ -49,7 +50,7 @@ struct Written {
 }
 
 impl FilePosition {
-    /// Reads a position; `None` for bytes that are none. Older builds wrote the length alone: 8 bytes, little-endian.
+    /// Reads a position; `None` if the bytes are not one. Older builds wrote the length alone: 8 bytes, little-endian.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if let Ok(length) = bytes.try_into() {
             return Some(Self { bytes: u64::from_le_bytes(length), identity: None });

@@ -1,4 +1,5 @@
-//! What a sink does while the system that it writes to cannot be reached: it waits, longer each time, and says so once.
+//! Retries of a sink while the system that it writes to cannot be reached: it waits, longer each time, and says so
+//! once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(crate) const RETRY_WAIT: OptionSpec = OptionSpec {
     doc: "longest wait between two attempts while the server is unreachable; waits start short and double",
 };
 
-/// Wait behind the first failed try, if the longest is not shorter.
+/// Wait after the first failed try, if the longest is not shorter.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -75,7 +76,7 @@ struct Outage {
 }
 
 impl Retry {
-    /// For the sink of a job file that delivers what is in `outbox`.
+    /// For the sink of a job file that delivers the items of `outbox`.
     pub(crate) fn of<T>(context: &SinkContext, outbox: &Arc<Outbox<T>>) -> Self {
         // The name spreads the waits of the sinks of a job, the address of the outbox those of processes.
         let seed = thalweg_types::hash_bytes(context.name.as_bytes()) ^ Arc::as_ptr(outbox).addr() as u64;
@@ -98,10 +99,10 @@ impl Retry {
         &self.report
     }
 
-    /// Waits until it makes sense to try again; so many `records` may be there twice then.
+    /// Waits until it makes sense to try again; as many as `records` may be there twice then.
     ///
     /// # Errors
-    /// What will not pass, or has lasted longer than it may.
+    /// If the trouble will not pass, or has lasted longer than it may.
     pub(crate) async fn wait(&mut self, trouble: Trouble, records: u64) -> Result<(), Error> {
         match trouble {
             Trouble::Lasting(error) => Err(error),
@@ -127,7 +128,7 @@ impl Retry {
                 tracing::warn!(
                     sink = &*self.sink,
                     error = error.chain(),
-                    "waiting for what the sink writes to; nothing is lost meanwhile"
+                    "waiting for the sink's target; nothing is lost meanwhile"
                 );
                 none.insert(Outage { since: now, tries: 0 })
             }
@@ -166,7 +167,7 @@ impl Retry {
     pub(crate) fn succeeded(&mut self, now: Instant) {
         if let Some(Outage { since, tries }) = self.outage.take() {
             let seconds = now.saturating_duration_since(since).as_secs_f64();
-            tracing::info!(sink = &*self.sink, seconds, tries, "what the sink writes to is well again");
+            tracing::info!(sink = &*self.sink, seconds, tries, "the sink's target answers again");
         }
     }
 }
@@ -198,7 +199,7 @@ mod tests {
         assert_ne!(first, waits(7));
         let mut retry = retry(&[], 1);
         let asked = retry.failed(now, Error::external("busy"), Some(Duration::from_secs(4))).unwrap();
-        assert_eq!(asked, Duration::from_secs(4), "who is asked to wait does");
+        assert_eq!(asked, Duration::from_secs(4), "it waits as long as asked");
         let asked = retry.failed(now, Error::external("busy"), Some(Duration::from_secs(4_000))).unwrap();
         assert_eq!(asked, LONGEST_WAIT);
     }
@@ -218,7 +219,7 @@ mod tests {
             }
         });
         let count = |text: &str| said.matches(text).count();
-        assert_eq!((count("waiting for what"), count("is well again")), (2, 2), "{said}");
+        assert_eq!((count("waiting for the sink's target"), count("answers again")), (2, 2), "{said}");
         assert!(said.contains("connection refused") && said.contains("answers"), "{said}");
     }
 

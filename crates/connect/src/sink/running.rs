@@ -1,9 +1,9 @@
 //! A checksum of all that a sink has written into a file, kept while it writes.
 //!
-//! It is resumed from what a commit record says of it, so nothing is read again for it. To know at a start that the file
-//! holds what was committed takes reading it; all of it may be much, so besides the sum of the whole there is the one at a
-//! *mark*, a place some [`STEP`] before the end: from there on the file is read, 64 to 128 MiB of a long one and all of a
-//! short one. What is before the mark is read by `thalweg verify`.
+//! It is resumed from a commit record, so nothing is read again for it. To know at a start that the
+//! file holds the committed bytes takes reading it; all of it may be much, so besides the sum of the whole there is the
+//! one at a *mark*, a place some [`STEP`] before the end: from there on the file is read, 64 to 128 MiB of a long one
+//! and all of a short one. `thalweg verify` reads the bytes before the mark.
 //!
 //! A file that an older build began has a sum from the place on where this one went on.
 
@@ -16,7 +16,7 @@ const STEP: u64 = 64 << 20;
 /// A file is read in pieces of this many bytes.
 const PIECE: usize = 1 << 20;
 
-/// What a commit record says.
+/// The checksum in a commit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
     /// Byte from which on it is taken.
@@ -38,12 +38,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Of what comes behind byte `from`.
+    /// Of the bytes from `from` on.
     pub(super) fn new(from: u64) -> Self {
         Self { from, end: from, all: crc32fast::Hasher::new(), marks: [(from, 0); 2] }
     }
 
-    /// Goes on with what was said of a file of `end` bytes.
+    /// Goes on with the checksum of a file of `end` bytes.
     pub(super) fn resume(sum: Sum, end: u64) -> Self {
         let all = crc32fast::Hasher::new_with_initial(sum.crc);
         Self { from: sum.from, end, all, marks: [sum.mark; 2] }
@@ -68,11 +68,11 @@ impl Running {
 }
 
 impl Sum {
-    /// Whether a file of at least `end` bytes holds before that what was summed up, from the mark on or, with `is_whole`,
-    /// all of it. `read` fills a buffer from a byte on.
+    /// Whether a file of at least `end` bytes holds before that the bytes that were summed up, from the mark on or,
+    /// with `is_whole`, all of it. `read` fills a buffer from a byte on.
     ///
     /// # Errors
-    /// What the disk says.
+    /// If the file cannot be read.
     pub fn holds(
         &self,
         mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,

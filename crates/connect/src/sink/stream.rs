@@ -1,12 +1,13 @@
-//! Records into a stream that somebody else reads as they please: standard output, a pipe.
+//! Records into a stream that another program reads at its own pace: standard output, a pipe.
 //!
-//! A write waits for the reader, so it is done on a thread for that, behind an outbox: a reader that stops holds back the
-//! job, and neither its worker nor its end.
-//! In a durable job a cycle waits until everything before its marker has been written; at-least-once, as what the
+//! A write waits for the reader, so it is done on a thread for that, with an outbox before it: a reader that stops
+//! holds back the job, and neither its worker nor its end.
+//! In a durable job a cycle waits until everything before its marker has been written; at-least-once, as bytes that the
 //! reader has got cannot be taken back.
 //!
-//! A reader that goes away (`| head`) is no failure where the job is told so: the report says it. What follows is
-//! counted and not written, and in a durable job no cycle with any of it is ever committed: the job is to be ended.
+//! A reader that goes away (`| head`) is not a failure where the job file says so: the report shows it. Later records
+//! are counted and not written, and in a durable job no cycle with any of them is ever committed: the job is to be
+//! ended.
 
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::{SinkContext, SinkReport};
 /// Bytes that may wait to be written.
 const QUEUE: usize = 4 * BUFFER;
 
-/// Opens what is written to. Called where a write would be, as a pipe without a reader lets its opener wait.
+/// Opens the stream. Called at the first write, as opening a pipe blocks until it has a reader.
 pub(super) type Open = Box<dyn FnOnce() -> std::io::Result<Box<dyn Write + Send>> + Send>;
 
 pub(super) struct Stream {
@@ -34,7 +35,7 @@ pub(super) struct Stream {
     pub(super) open: Open,
     /// A reader that goes away has had enough.
     pub(super) may_close: bool,
-    /// What a commit record says of it.
+    /// Its position in a commit record.
     pub(super) position: Vec<u8>,
 }
 
@@ -95,7 +96,7 @@ struct Writer {
     report: SinkReport,
 }
 
-/// What is written to, from the first write on.
+/// The open stream, from the first write on.
 enum Target {
     Closed(Open),
     Open(Box<dyn Write + Send>),
@@ -119,7 +120,8 @@ impl Writer {
             if let Item::Text { text, .. } = item
                 && let Some(open) = target.take()
             {
-                // A thread that stays in a write keeps nobody: neither this task nor the end of the process waits for it.
+                // A thread that stays in a write keeps nobody: neither this task nor the end of the process waits for
+                // it.
                 let written = tokio::task::spawn_blocking(move || write_to(open, &text)).await;
                 match written {
                     Ok(Ok(open)) => {
@@ -136,7 +138,7 @@ impl Writer {
                 }
             }
             if target.is_none() && self.is_durable {
-                // What is left counts as not delivered, and no cycle with it is committed.
+                // The rest counts as not delivered, and no cycle with it is committed.
                 return Ok(());
             }
             self.outbox.release(1, bytes);
@@ -190,7 +192,7 @@ mod tests {
         (Box::new(Head { left, seen: Arc::clone(&seen) }), seen)
     }
 
-    /// Waits with every write until it is told to go on.
+    /// Waits with every write until the test lets it go on.
     struct Stopped(Receiver<()>);
 
     impl Write for Stopped {
@@ -265,7 +267,7 @@ mod tests {
         parts.pop().expect("each cycle has a part").1
     }
 
-    /// Prepares a part on a thread of its own, and says what came of it.
+    /// Prepares a part on a thread of its own, and returns its result.
     fn prepared(mut part: Box<dyn CyclePart>) -> Receiver<Result<Vec<u8>, String>> {
         let (tell, told) = channel();
         std::thread::spawn(move || tell.send(part.prepare().map_err(|error| error.message().to_owned())));

@@ -1,7 +1,8 @@
 //! A file that is written at its end, and knows how long it was at each commit.
 //!
-//! What was written behind the last commit is written again after a crash, so [`Tail::resume`] cuts it off: that is all
-//! that exactly-once takes. Pipes, terminals and devices can be neither cut nor synced: what is in them is gone.
+//! Rows written after the last commit are written again after a crash, so [`Tail::resume`] cuts them off: that is all
+//! that exactly-once takes. Pipes, terminals and devices can be neither cut nor synced: their rows cannot be taken
+//! back.
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write as _};
@@ -23,7 +24,7 @@ use super::running::{Running, Sum};
 const BEGIN_ANEW: &str = "put the file back; or, to begin another one, give the sink another name, the job another name, or \
                           name another --data-dir";
 
-/// By what a file is known again: a hash of its last bytes, the checksum of all. Older builds wrote down less.
+/// Identifies a file: a hash of its last bytes, the checksum of all. Older builds wrote down less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct KnownBy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,11 +37,11 @@ pub(super) struct Tail {
     path: PathBuf,
     file: Arc<File>,
     len: u64,
-    /// The last bytes of what was written, by which the file is known again.
+    /// The last bytes that were written, by which the file is recognized.
     last: Vec<u8>,
-    /// The checksum of what was written.
+    /// The checksum of all bytes that were written.
     sum: Running,
-    /// `None` for what is no regular file. The name is to be made durable with the next part, once.
+    /// `None` if it is not a regular file. The name is to be made durable with the next part, once.
     name: Option<bool>,
 }
 
@@ -54,7 +55,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// What [`Tail::create`] would say, without making or changing a file.
+    /// Fails as [`Tail::create`] would, without making or changing a file.
     pub(super) fn probe(path: &Path) -> Result<(), Error> {
         let opened = patiently(path.display(), || File::options().append(true).open(path));
         let opened = match opened {
@@ -78,7 +79,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// The file as it is, and how long it is; 0 for what is no regular file.
+    /// The file as it is, and how long it is; 0 if it is not a regular file.
     fn open_or_create(path: &Path) -> Result<(Self, u64), Error> {
         let file = patiently(path.display(), || File::options().append(true).create(true).open(path));
         let file = file.map_err(|error| failed("create", path, error))?;
@@ -98,7 +99,7 @@ impl Tail {
         Ok((tail, if is_file { metadata.len() } else { 0 }))
     }
 
-    /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind. `known` is what
+    /// Opens a file that was `len` bytes long at the last commit, and cuts the bytes after that. `known` is what
     /// [`Tail::known_by`] said then, where that was written down.
     pub(super) fn resume(path: &Path, len: u64, known: KnownBy) -> Result<Self, Error> {
         let open = patiently(path.display(), || File::options().append(true).open(path));
@@ -168,7 +169,7 @@ impl Tail {
         Ok(())
     }
 
-    /// By what the file is known again.
+    /// Identifies the file.
     pub(super) fn known_by(&self) -> KnownBy {
         KnownBy { last: Some(hash_of_last(&self.last)), sum: Some(self.sum.sum()) }
     }
@@ -186,7 +187,7 @@ impl Tail {
         }
     }
 
-    /// A part of a cycle that syncs what was written so far and then names `position`. `note` is written once that is
+    /// A part of a cycle that syncs the bytes written so far and then names `position`. `note` is written once that is
     /// committed, for the cycle of this number.
     pub(super) fn part(
         &mut self,
@@ -261,7 +262,7 @@ const LINGERS: Duration = Duration::from_secs(2);
 /// Keeps others from writing the file for as long as it is open.
 ///
 /// # Errors
-/// Where somebody writes it already. A file system without locks is none.
+/// If another one writes it already. A file system without locks is not an error.
 fn lock(file: &File, path: &Path) -> Result<(), Error> {
     let since = Instant::now();
     while let Err(TryLockError::WouldBlock) = file.try_lock() {
@@ -276,7 +277,7 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What making a file would say.
+/// Fails as making the file would.
 pub(crate) fn may_create(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !std::fs::metadata(folder)?.is_dir() {
@@ -294,7 +295,7 @@ pub(crate) fn may_create(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a disk said, and what to do about it.
+/// The error of a disk, with a hint.
 pub(super) fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
     let message = format!("{action} {path:?}");
     match error.kind() {

@@ -9,9 +9,9 @@ use crate::format::{Encoder, Unwritable};
 /// The only output of a sink.
 const REJECTS: usize = 0;
 
-/// Passes on what an encoder has refused.
+/// Passes on the records that an encoder has refused.
 pub(super) struct Refusals {
-    /// Raw bytes are the record as JSON: what was received is not known here.
+    /// Raw bytes are the record as JSON: the received bytes are not known here.
     raw: NdjsonEncoder,
 }
 

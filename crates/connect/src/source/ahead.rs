@@ -1,8 +1,9 @@
-//! `max_ahead`: a record whose event time is too far ahead of its arrival is refused, so that one wrong clock cannot make
-//! all other records late.
+//! `max_ahead`: a record whose event time is too far ahead of its arrival is refused, so that one wrong clock cannot
+//! make all other records late.
 //!
-//! One rule for all sources. Arrival is the job's clock when the record was numbered, also for what is read out of files: a
-//! record of the year 2093 is ahead of today wherever it comes from. The order log has it, so a replay refuses the same.
+//! One rule for all sources. Arrival is the job's clock when the record was numbered, also for records from files: a
+//! record of the year 2093 is ahead of today wherever it comes from. The order log has it, so a replay refuses the
+//! same.
 
 use std::borrow::Cow;
 
@@ -15,16 +16,16 @@ use crate::SourceContext;
 pub struct MaxAhead(Option<Micros>);
 
 impl MaxAhead {
-    /// What rejects of such records say why they are.
+    /// The code of such rejects.
     pub const CODE: &str = "ahead";
 
-    /// As the job file has it. A decoder that sets event times by itself holds its records to it; [`super::SourceDecoder`]
-    /// does so for all others.
+    /// As the job file has it. A decoder that sets event times by itself holds its records to it;
+    /// [`super::SourceDecoder`] does so for all others.
     pub fn of(context: &SourceContext) -> Self {
         Self(context.max_ahead)
     }
 
-    /// The latest event time of what arrives now.
+    /// The latest event time of a record that arrives now.
     pub fn bound(self, arrival: Micros) -> Micros {
         self.0.map_or(Micros::MAX, |ahead| arrival.saturating_add(ahead))
     }

@@ -1,4 +1,4 @@
-//! Counts of the connections of a source, for whoever shows them.
+//! Counts of the connections of a source, for metrics and reports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,8 +13,8 @@ pub struct ConnectionCounts {
 }
 
 impl ConnectionCounts {
-    /// Why a source closes a connection by itself: it was silent for too long; it was silent and others wanted in; its
-    /// unfinished record was the largest of too many.
+    /// Why a source closes a connection by itself: it was silent for too long; it was silent and others waited for a
+    /// place; its unfinished record was the largest of too many.
     pub const REASONS: [&'static str; 3] = ["idle", "room", "unfinished"];
 
     /// Open ones.

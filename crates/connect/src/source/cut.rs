@@ -3,11 +3,11 @@
 //! Invariants
 //! * The blocks of a stream hold the same records wherever its bytes were cut on arrival.
 //! * Not much more than `max_record` bytes wait for a record's end. A record that is longer, or whose quote is
-//!   none (`format::quotes`), costs one reject: its first line. Reading goes on after that line. (Records of one
-//!   line that are too long but all there are left to the decoder, which says the same.)
+//!   not meant as one (`format::quotes`), costs one reject: its first line. Reading goes on after that line. (Records
+//!   of one line that are too long but all there are left to the decoder, which says the same.)
 //! * No block has more than [`MAX_BLOCK`] bytes, nor has its preamble, unless `max_record` is larger: a journal
 //!   takes each as one record.
-//! * No block has more records than the format allows ([`RecordFormat::block_records`]): what they become, rows or
+//! * No block has more records than the format allows ([`RecordFormat::block_records`]): their results, rows or
 //!   rejects, takes far more than the bytes of very short records.
 
 use std::borrow::Cow;
@@ -32,19 +32,19 @@ const WINDOW: usize = 320 << 10;
 /// Bytes below which a window is not made smaller by guessing.
 const LEAST_WINDOW: usize = 64;
 
-/// Raw bytes that are kept of a record that never came to its end.
+/// Raw bytes that are kept of a record whose end never came.
 const KEPT_OF_UNFINISHED: usize = 64 << 10;
 
-/// What a source knows of a block that its decoder needs.
+/// What a source knows about a block and its decoder needs.
 #[derive(Clone, Default)]
 pub struct BlockContext {
     /// The file that it is from, where a source has several.
     pub file: Option<Arc<str>>,
     /// Number of the block's first line in its file, from 1; `None` where lines have no place.
     pub first_line: Option<u64>,
-    /// What the stream said about itself before its records.
+    /// The preamble of the stream.
     pub preamble: Option<Preamble>,
-    /// The bytes that said so, from which a journal makes the preamble again.
+    /// Its bytes, from which a journal makes the preamble again.
     pub preamble_text: Option<Bytes>,
     /// The block is one record that cannot be read at all: code and reason.
     pub refused: Option<(Cow<'static, str>, Cow<'static, str>)>,
@@ -70,7 +70,7 @@ pub(crate) struct CutPlace {
     pub(crate) byte: u64,
     /// Line ends before it.
     pub(crate) lines: u64,
-    /// It stands within a line of which the rest is no record: one that was refused, or a comment.
+    /// It is within a line whose rest is not a record: one that was refused, or a comment.
     pub(crate) is_skipping: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Cutter {
     buffer: BytesMut,
     /// Bytes before the buffer, for the splitter.
     front: u64,
-    /// Bytes of the buffer in which a record begins that ends behind them.
+    /// Bytes of the buffer in which a record begins that ends after them.
     waiting: usize,
     /// Line ends before the buffer; `None` where lines do not matter.
     lines: Option<u64>,
@@ -95,7 +95,7 @@ pub(crate) struct Cutter {
     is_skipping: bool,
     /// The preamble of the stream before this one, where this one may have none of its own.
     former: Option<Preamble>,
-    /// The last bytes before the buffer, for a stream that is known again by them.
+    /// The last bytes before the buffer, for a stream that is recognized by them.
     before: Option<Vec<u8>>,
 }
 
@@ -183,18 +183,18 @@ impl Cutter {
         bytes
     }
 
-    /// The preamble's text, and whether it is that of the stream before; `None` where there is none yet.
+    /// The preamble's text, and whether it is that of the stream before; `None` if it is not known yet.
     pub(crate) fn preamble_text(&self) -> Option<(&Bytes, bool)> {
         self.preamble_text.as_ref().map(|text| (text, self.is_former()))
     }
 
-    /// Whether what holds is what the stream before said, or may yet.
+    /// Whether the preamble is that of the stream before, or may yet be.
     fn is_former(&self) -> bool {
         let Some(former) = &self.former else { return false };
         self.splitter.preamble().is_none_or(|preamble| Arc::ptr_eq(former, &preamble))
     }
 
-    /// Goes on from a place of a stream that has no preamble of its own, behind one that began with `text`.
+    /// Goes on from a place of a stream that has no preamble of its own, after one that began with `text`.
     ///
     /// # Errors
     /// Where `text` is no preamble.
@@ -215,7 +215,7 @@ impl Cutter {
     pub(crate) fn resume(&mut self, place: CutPlace, begin: &[u8]) -> Result<bool, Error> {
         let is_all = begin.len() as u64 == place.byte;
         if !begin.is_empty() {
-            // What is cut here is not looked at: the splitter has to see the start of the stream. A header that was the
+            // These cuts are not looked at: the splitter has to see the start of the stream. A header that was the
             // end of the stream once may have no line end.
             let split = self.splitter.split(0, begin, is_all)?;
             if self.splitter.preamble().is_some() {
@@ -237,7 +237,7 @@ impl Cutter {
         self.next_within(at_end, u32::MAX)
     }
 
-    /// As [`Cutter::next`], with so many records at most.
+    /// As [`Cutter::next`], with at most `records` records.
     pub(crate) fn next_within(&mut self, at_end: bool, max_records: u32) -> Result<Option<Cut>, Error> {
         loop {
             if self.is_skipping {
@@ -254,7 +254,7 @@ impl Cutter {
             }
             let split = self.look(at_end, max_records.min(self.most_records))?;
             if split.skip > 0 {
-                // What comes after is looked at once more, from where it begins.
+                // The rest is looked at once more, from where it begins.
                 if self.splitter.preamble().is_some() && !self.is_former() {
                     self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
                 }
@@ -285,8 +285,8 @@ impl Cutter {
         }
     }
 
-    /// Whether nothing has come since the last look that could end the record which the buffer begins with: of a line that
-    /// arrives byte by byte, each is looked at once.
+    /// Whether nothing has come since the last look that could end the record which the buffer begins with: of a line
+    /// that arrives byte by byte, each is looked at once.
     fn is_line_still_open(&mut self) -> bool {
         if self.waiting == 0
             || self.is_overfull()
@@ -298,10 +298,10 @@ impl Cutter {
         true
     }
 
-    /// A split of the front of the buffer with `most` records at most. The window grows for a record that does not fit, and
-    /// shrinks where there are too many in it.
+    /// A split of the front of the buffer with `most` records at most. The window grows for a record that does not fit,
+    /// and shrinks where there are too many in it.
     fn look(&mut self, at_end: bool, most: u32) -> Result<Split, Error> {
-        // A record that does not fit into a block is too long, so nothing is missed that counts.
+        // A record that does not fit into a block is too long, so no good record is missed.
         let full = self.buffer.len().min(self.max_record.saturating_add(2).max(MAX_BLOCK));
         let mut seen = self.window.min(full);
         let mut too_many: Option<usize> = None;
@@ -313,7 +313,7 @@ impl Cutter {
             }
             let is_nothing = split.bytes == 0 && split.records == 0 && split.refused.is_none();
             match too_many {
-                // Many short records behind a long one: the guess was too small.
+                // Many short records after a long one: the guess was too small.
                 Some(bytes) if is_nothing => return self.shortened(bytes, most),
                 None if is_nothing && seen < full => {
                     seen = (seen * 2).min(full);
@@ -366,12 +366,12 @@ impl Cutter {
         self.buffer.len() > self.max_record.saturating_add(1)
     }
 
-    /// What comes before the records is not all there yet, and may be: the splitter says how long that may be.
+    /// The preamble is not all there yet and may still come: the splitter knows its longest length.
     fn is_preamble_open(&self) -> bool {
         self.wants_preamble() && self.buffer.len() <= self.max_record.max(MAX_BLOCK)
     }
 
-    /// What the stream says about itself before its records is still to come.
+    /// The preamble of the stream is still to come.
     fn wants_preamble(&self) -> bool {
         self.has_preamble && self.splitter.preamble().is_none()
     }
@@ -400,7 +400,7 @@ impl Cutter {
         Ok(Cut { data, count: 1, context })
     }
 
-    /// What there is of a stream that cannot be read, as where its header lacks a field. `None` where nothing is there.
+    /// The buffer of a stream that cannot be read, as where its header lacks a field. `None` where nothing is there.
     pub(crate) fn refuse_stream(&mut self, error: &Error) -> Option<Cut> {
         (!self.buffer.is_empty()).then(|| self.refuse_rest("parse", Cow::Owned(error.chain())))
     }
@@ -411,7 +411,7 @@ impl Cutter {
     }
 
     /// The next cut of a stream that may end here or go on: the line of an open quote, where one of those after it is a
-    /// record. The last line, which has no end, is none yet.
+    /// record. The last line, which has no end, is not one yet.
     ///
     /// # Errors
     /// Where the stream as a whole cannot be read.
@@ -423,7 +423,7 @@ impl Cutter {
         Ok(None)
     }
 
-    /// What is left of a stream that ends here within a record: the lines of quotes that are still open, and those after
+    /// The rest of a stream that ends here within a record: the lines of quotes that are still open, and those after
     /// them. Only a line without an end waits then.
     ///
     /// # Errors
@@ -440,7 +440,7 @@ impl Cutter {
         Ok(cuts)
     }
 
-    /// What is left of a stream that broke off in the middle of a record, refused: even where it reads as a record, nobody
+    /// The rest of a stream that broke off in the middle of a record, refused: even if it reads as a record, nobody
     /// knows what was to follow. `None` where it broke off between two.
     pub(crate) fn break_off(&mut self) -> Option<Cut> {
         let is_header = self.wants_preamble();
@@ -451,7 +451,7 @@ impl Cutter {
         Some(self.refuse_rest("parse", Cow::Borrowed(reason)))
     }
 
-    /// What waits for its end, refused; nothing of the stream is taken any more. `None` as for [`Cutter::break_off`].
+    /// The unfinished record, refused; nothing more of the stream is taken. `None` as for [`Cutter::break_off`].
     pub(crate) fn give_way(&mut self, reason: String) -> Option<Cut> {
         let is_header = self.wants_preamble();
         if self.buffer.is_empty() || self.is_skipping || is_header {
@@ -470,7 +470,7 @@ impl Cutter {
         Cut { data, count: 1, context }
     }
 
-    /// Appends what has arrived.
+    /// Appends bytes that have arrived.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -480,7 +480,8 @@ impl Cutter {
         self.buffer.len()
     }
 
-    /// Gives back what the buffer has reserved and does not need. Behind a cut it shares memory with what was cut.
+    /// Gives back what the buffer has reserved and does not need. After a cut it shares memory with the bytes that were
+    /// cut.
     pub(crate) fn shrink(&mut self, is_shared: bool) {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
@@ -495,7 +496,7 @@ impl Cutter {
         self.buffer.advance(bytes);
     }
 
-    /// Notes so many bytes of the buffer, which are about to leave it.
+    /// Notes the first `bytes` bytes of the buffer, which are about to leave it.
     fn pass(&mut self, bytes: usize, lines: u64) {
         self.front += bytes as u64;
         self.waiting = 0;
@@ -520,10 +521,10 @@ impl Cutter {
     }
 }
 
-/// How long a quote may be open before somebody is told.
+/// How long a quote may be open before it is logged.
 const OPEN_LONG: Duration = Duration::from_secs(10);
 
-/// Watches one stream for a quote that stays open: nothing comes out meanwhile, and who waits should know why.
+/// Watches one stream for a quote that stays open: nothing comes out meanwhile, and an operator should learn why.
 #[derive(Default)]
 pub(crate) struct QuoteWatch {
     /// Where the record begins, and since when it waits.
@@ -532,7 +533,7 @@ pub(crate) struct QuoteWatch {
 }
 
 impl QuoteWatch {
-    /// Whether to tell, once for each quote, that one is open. `read` bytes of the stream have been given.
+    /// Whether to log, once for each quote, that one is open. `read` bytes of the stream have been given.
     pub(crate) fn is_due(&mut self, cutter: &Cutter, read: u64, now: Instant) -> bool {
         if !cutter.is_quote_open() {
             self.open = None;

@@ -1,6 +1,6 @@
-//! From blocks to records: what every format and every source have in common.
+//! From blocks to records: the part that all formats and sources share.
 //!
-//! The format's decoder makes columns; here each record gets its event time and its order number, and what
+//! The format's decoder makes columns; here each record gets its event time and its order number, and a record that
 //! cannot be used becomes a line of rejects with its place and raw bytes.
 
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ pub struct SourceDecoder {
 pub(crate) struct EventClock {
     schema: Schema,
     source: Arc<str>,
-    /// Somebody was told that times of the source look like another unit.
+    /// It was logged that times of the source look like another unit.
     is_told: Arc<AtomicBool>,
     time: SourceTime,
     max_ahead: MaxAhead,
@@ -61,7 +61,7 @@ impl SourceDecoder {
     /// `make` makes the format's decoder, and another one in its place after a panic.
     ///
     /// # Errors
-    /// Where the source's time field is no timestamp.
+    /// If the source's time field is not a timestamp.
     pub fn new(
         context: &SourceContext,
         make: impl Fn() -> Box<dyn RecordDecoder> + Send + 'static,
@@ -76,13 +76,13 @@ impl SourceDecoder {
         })
     }
 
-    /// Says by what format its blocks were cut, so that a record which is refused further down has the bytes that came.
+    /// Says by what format its blocks were cut, so that a record that is refused further down has the received bytes.
     #[must_use]
     pub fn cut_by(self, format: Arc<dyn RecordFormat>) -> Self {
         Self { received: Some(Arc::new(CutBy(format))), ..self }
     }
 
-    /// Shares with other decoders of its source whether somebody was told that its times look like another unit.
+    /// Shares with other decoders of its source whether it was logged that its times look like another unit.
     pub(crate) fn telling_once(mut self, is_told: Arc<AtomicBool>) -> Self {
         self.clock.is_told = is_told;
         self
@@ -219,7 +219,7 @@ type Untimely = Vec<(u32, &'static str, Cow<'static, str>)>;
 
 impl EventClock {
     /// # Errors
-    /// Where the time field is no timestamp.
+    /// If the time field is not a timestamp.
     pub(crate) fn new(schema: &Schema, context: &SourceContext) -> Result<Self, Error> {
         if let SourceTime::Field(place) = context.time {
             match schema.fields().get(place) {
@@ -244,7 +244,7 @@ impl EventClock {
         })
     }
 
-    /// Event time of each row in microseconds, and the rows that have none that can be used.
+    /// Event time of each row in microseconds, and the rows whose time is missing or cannot be used.
     pub(crate) fn times(
         &self,
         columns: &[ArrayRef],
@@ -350,7 +350,7 @@ impl EventClock {
     }
 }
 
-/// The unit in which a count is a time from 1990 to 2100, where it is none in its own.
+/// The unit in which a count is a time from 1990 to 2100, if it is not in its own.
 fn meant_unit(unit: TimeUnit, value: i64) -> Option<TimeUnit> {
     // No count is in these years in two units.
     const YEARS: std::ops::Range<i128> = 631_152_000..4_102_444_800;
@@ -393,7 +393,7 @@ pub(crate) fn rows_without(rows: usize, without: impl Iterator<Item = u32>) -> V
     (0..rows as u32).filter(|row| without.next_if_eq(row).is_none()).collect()
 }
 
-/// Where a block stands, for its rejects.
+/// The place of a block, for its rejects.
 pub(crate) struct Place<'a> {
     pub(crate) source: &'a str,
     pub(crate) first: u64,
@@ -426,8 +426,8 @@ impl Place<'_> {
     }
 }
 
-/// The event time that a number of some unit is, in microseconds. The first and the last one that there would be are none:
-/// windows need something before and behind each record, and files mean "never" by them.
+/// The event time that a number of some unit is, in microseconds. The first and the last possible one are not times:
+/// windows need something before and after each record, and files mean "never" by them.
 fn event_time(unit: TimeUnit, value: i64) -> Option<Micros> {
     unit.to_micros(value).filter(|time| ![Micros::MIN, Micros::MAX].contains(time))
 }

@@ -233,7 +233,7 @@ fn spec(options: &Options) -> Result<GeneratorSpec, Error> {
     if let Some(hot) = options.number("hot") {
         spec.hot = hot;
     }
-    // One that is no date has been told by the check.
+    // The check has reported a text that is not a date.
     spec.start = start(options).ok().flatten();
     spec.agents = positive("agents").unwrap_or(spec.agents);
     spec.members = positive("members").unwrap_or(spec.members);
@@ -242,7 +242,7 @@ fn spec(options: &Options) -> Result<GeneratorSpec, Error> {
     Ok(spec)
 }
 
-/// Bytes that a made record is taken for, when blocks are sized.
+/// Assumed bytes of a made record, for the size of blocks.
 const RECORD_BYTES: usize = 64;
 
 /// Records of a block at most.

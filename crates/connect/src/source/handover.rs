@@ -1,7 +1,7 @@
 //! The bounded queue between the I/O runtime and a source: where the two kinds of threads meet.
 //!
-//! Bounded in bytes. Who puts something in chooses what happens when it is full: wait (TCP, stdin), be refused
-//! (HTTP), or drop and count (UDP). Small pieces that need no context of their own leave together as one block.
+//! Bounded in bytes. The caller that puts something in chooses what happens when it is full: wait (TCP, stdin), be
+//! refused (HTTP), or drop and count (UDP). Small pieces that need no context of their own leave together as one block.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -70,7 +70,7 @@ struct Piece<T> {
     cost: u32,
 }
 
-/// What stands between pieces that leave as one block.
+/// The separator of pieces that leave as one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joint {
     /// A line end, unless there is one: each record is on lines of its own.
@@ -78,7 +78,7 @@ pub(crate) enum Joint {
     Nothing,
 }
 
-/// What a look into the queue gives.
+/// The result of a look into the queue.
 pub(crate) enum Taken<T> {
     /// One block, and per piece in it how many records it holds and its tag.
     Block(Cut, Vec<(u32, T)>),
@@ -86,7 +86,7 @@ pub(crate) enum Taken<T> {
     Closed,
 }
 
-/// Room in a queue that somebody has, given back when it is dropped.
+/// Reserved room in a queue, given back when it is dropped.
 pub(crate) struct Room<'a> {
     room: &'a Semaphore,
     bytes: usize,
@@ -101,7 +101,7 @@ impl<'a> Room<'a> {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// The same with so many bytes at most.
+    /// The same with at most `bytes` bytes; the rest is given back.
     pub(crate) fn shrunk_to(mut self, bytes: usize) -> Self {
         let rest = self.bytes.saturating_sub(bytes);
         self.bytes -= rest;
@@ -138,7 +138,7 @@ impl<T> Handover<T> {
         }
     }
 
-    /// Makes blocks of so many records at most, but for pieces that have more.
+    /// Makes blocks of at most `records` records, but for pieces that have more.
     #[must_use]
     pub(crate) fn of_records(self, most_records: u32) -> Self {
         Self { most_records, ..self }
@@ -183,7 +183,7 @@ impl<T> Handover<T> {
         self.wake();
     }
 
-    /// Waits for so much room; more than there is at all counts as all of it.
+    /// Waits for room; more than the queue has counts as all of it.
     pub(crate) async fn room(&self, bytes: usize) -> Room<'_> {
         let bytes = bytes.min(self.bound);
         let permit = self.room.acquire_many(bytes as u32).await;
@@ -191,7 +191,7 @@ impl<T> Handover<T> {
         Room { room: &self.room, bytes }
     }
 
-    /// Puts a piece in, with room that was taken for it before: its bytes, and what a piece takes on top as far as there
+    /// Puts a piece in, with room that was taken for it before: its bytes, and the overhead of a piece as far as there
     /// is some.
     pub(crate) fn send_in(&self, cut: Cut, tag: T, held: &mut Room<'_>) {
         let cost = (cut.data.len() + OVERHEAD).min(held.bytes);
@@ -237,10 +237,10 @@ impl<T> Handover<T> {
         self.wake();
     }
 
-    /// Takes what is there, about `max_bytes` of it.
+    /// Takes pieces that are there, about `max_bytes` of them.
     ///
     /// # Errors
-    /// What [`Handover::fail`] was told, once everything before it is taken.
+    /// The one given to [`Handover::fail`], once everything before it is taken.
     pub(crate) fn take(&self, max_bytes: usize) -> Result<Taken<T>, Error> {
         let mut queue = self.lock();
         let Some(Piece { cut: first, tag, cost }) = queue.pieces.pop_front() else {
@@ -271,7 +271,7 @@ impl<T> Handover<T> {
     }
 }
 
-/// The source's end of a handover: numbers what it takes.
+/// The source's end of a handover: numbers the records that it takes.
 pub(crate) struct Intake<T> {
     handover: Arc<Handover<T>>,
     next: Offset,
@@ -286,7 +286,7 @@ impl<T> Intake<T> {
         &self.handover
     }
 
-    /// What is there, as [`thalweg_flow::Source::poll`] gives it, and the tags of its pieces.
+    /// The next block, as [`thalweg_flow::Source::poll`] gives it, and the tags of its pieces.
     ///
     /// # Errors
     /// As [`Handover::take`].
@@ -314,7 +314,7 @@ impl Intake<()> {
     }
 }
 
-/// The task on the I/O runtime that fills a handover, from the source's side: told to drain, it takes what has already
+/// The task on the I/O runtime that fills a handover, from the source's side: asked to drain, it takes what has already
 /// arrived and closes the handover; it does not outlive the source.
 pub(crate) struct Filler {
     drain: watch::Sender<bool>,
@@ -326,7 +326,7 @@ impl Filler {
         Self { drain: watch::channel(false).0, task: None }
     }
 
-    /// Starts it with what tells it to drain.
+    /// Starts it with the signal that asks it to drain.
     pub(crate) fn start<F>(&mut self, runtime: &Runtime, fill: impl FnOnce(watch::Receiver<bool>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,

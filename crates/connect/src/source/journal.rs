@@ -1,8 +1,9 @@
-//! Blocks as a journal keeps them: raw, as received, with what the source knew of them.
+//! Blocks as a journal keeps them: raw, as received, with their context from the source.
 //!
-//! A record of the journal is one block: version 1, flags 1, partition 4, first offset 8, count 4, arrival 8, then what the
-//! flags say (first line 8; preamble, code and reason of a refusal, each with its length 4), then the records to the end.
-//! All numbers are little-endian. The journal's frames have checksums; what does not fit here is damage all the same.
+//! A record of the journal is one block: version 1, flags 1, partition 4, first offset 8, count 4, arrival 8, then
+//! parts by the flags (first line 8; preamble, code and reason of a refusal, each with its length 4), then the records,
+//! to the end. All numbers are little-endian. The journal's frames have checksums; a record that does not fit this
+//! layout is damaged all the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,11 +33,11 @@ const OF_CONTEXT: u8 = HAS_LINE | HAS_PREAMBLE | IS_REFUSED;
 /// Bytes of a record up to its count.
 const RANGE: usize = 18;
 
-/// Bytes of a record before what its flags say.
+/// Bytes of a record before the parts by its flags.
 const HEAD: usize = RANGE + 8;
 
-/// Bytes of the longest record of a journal: a block and its preamble at their longest, and 1 MiB for the head with what a
-/// refusal says.
+/// Bytes of the longest record of a journal: a block and its preamble at their longest, and 1 MiB for the head with
+/// the reason of a refusal.
 const MAX_BYTES: usize = 2 * DEFAULT_MAX_RECORD + (1 << 20);
 const _: () = assert!(2 * MAX_BLOCK + HEAD + 8 + 3 * 4 < MAX_BYTES);
 
@@ -63,10 +64,10 @@ impl BlockCodec {
     /// Bytes that a record of the journal may have.
     pub const MAX_BYTES: usize = MAX_BYTES;
 
-    /// Whether all that the format lets through fits into a journal.
+    /// Checks that every record that the format accepts fits into a journal.
     ///
     /// # Errors
-    /// Of class user where `max_record` is too large for that.
+    /// Of class user if `max_record` is too large.
     pub fn check(&self) -> Result<(), Error> {
         let longest = self.format.as_ref().map_or(0, |format| format.max_record());
         if longest <= DEFAULT_MAX_RECORD {
@@ -77,8 +78,8 @@ impl BlockCodec {
             .with_hint(format!("lower max_record to {most}, or run the job without a data directory")))
     }
 
-    /// The record of a block, but for its payload, which follows: so that the payload is not copied for it. `arrival` is the
-    /// job's clock when it was received; `is_told` that answers may be given to it as soon as it is durable.
+    /// The record of a block, but for its payload, which follows: so that the payload is not copied for it. `arrival`
+    /// is the job's clock when it was received; `is_told` that answers may be given to it as soon as it is durable.
     ///
     /// # Errors
     /// For a payload that is not bytes.
@@ -125,7 +126,7 @@ impl BlockCodec {
     /// The first offset and the count of the block in a record, without a look at the rest.
     ///
     /// # Errors
-    /// Where it is no record of a block, or one of a newer build.
+    /// If it is not the record of a block, or a newer build wrote it.
     pub fn range(record: &[u8]) -> Result<(Offset, u32), Error> {
         let mut head = record.get(..RANGE).ok_or_else(|| damaged("it is too short"))?;
         match head.get_u8() {
@@ -145,7 +146,7 @@ impl BlockCodec {
     /// The block in a record.
     ///
     /// # Errors
-    /// Where it is no record of a block.
+    /// If it is not the record of a block.
     pub fn decode(&self, record: &Bytes) -> Result<JournalBlock, Error> {
         let (first, count) = Self::range(record)?;
         let (version, flags) = (record[0], record[1]);

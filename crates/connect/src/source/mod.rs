@@ -1,6 +1,6 @@
 //! Sources: where records come from.
 //!
-//! A source cuts what it receives into blocks of whole records (`cut`); [`SourceDecoder`] makes records and
+//! A source cuts the bytes that it receives into blocks of whole records (`cut`); [`SourceDecoder`] makes records and
 //! rejects of them in the decode tasks. The two share nothing but the block and its [`BlockContext`].
 //! Sources that talk to the network do so on the I/O runtime and hand over through a bounded queue.
 
@@ -37,7 +37,7 @@ use thalweg_types::Error;
 use crate::format::RecordFormat;
 use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext};
 
-/// What to do where a file is not the one that a job has read before.
+/// The hint for a file that is not the one that a job has read before.
 const FILE_CHANGED: &str = "put the file back, or begin anew with another job name or --data-dir";
 
 /// A file that has fewer records than a job has read from it: `next` is the first that is missing.

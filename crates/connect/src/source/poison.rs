@@ -1,8 +1,8 @@
 //! A format's decoder that panics: which record it was at, and how the others get past it.
 //!
 //! A block is decoded as a whole. Where that panics it is decoded again record by record, each time it happens with a
-//! new decoder, as nobody knows what the panic has left in the old one. The panic of a single record goes on, now with a
-//! record to name; with `--skip` for that record it becomes a reject.
+//! new decoder, as nobody knows what the panic has left in the old one. The panic of a single record goes on, now with
+//! a record to name; with `--skip` for that record it becomes a reject.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -144,7 +144,7 @@ impl Guarded {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why")
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!((numbers, guarded.at()), (vec![1, 5], None));
         assert_eq!(bad, ["1 skipped boom 2", "2 parse x", "3 skipped boom 4"]);
         let (numbers, bad) = decode(&mut guarded, "7\n8\n");
-        assert_eq!((numbers, bad.len()), (vec![7, 8], 0), "what is to be skipped does not panic here");
+        assert_eq!((numbers, bad.len()), (vec![7, 8], 0), "a record to skip does not panic here");
         let mut alone = guarded_of(&[100]);
         assert_eq!(decode(&mut alone, "boom\n"), (Vec::new(), vec!["0 skipped boom".to_owned()]));
     }

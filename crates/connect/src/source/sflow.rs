@@ -1,7 +1,7 @@
 //! Packet samples over UDP, as switches and routers send them.
 //!
-//! Datagrams are handed over as they are ([`super::datagrams`]); nothing but the number of samples is looked at. What never
-//! came shows as gaps in the agents' sequence numbers.
+//! Datagrams are handed over as they are ([`super::datagrams`]); nothing but the number of samples is looked at.
+//! Datagrams that never came show as gaps in the agents' sequence numbers.
 
 use std::net::IpAddr;
 
@@ -83,7 +83,7 @@ fn bound(context: &SourceContext, agents: &Agents) -> Result<DatagramSource, Err
     })
 }
 
-/// Datagrams one behind the other, each with when it came and from whom.
+/// Datagrams one after the other, each with its time of arrival and its sender.
 struct Framed {
     agents: Agents,
     block: Vec<u8>,
@@ -94,7 +94,7 @@ impl Packing for Framed {
     fn add(&mut self, datagram: &[u8], sender: IpAddr, now: Micros) -> u64 {
         let outline = Outline::of(datagram);
         push(&mut self.block, now, sender, outline.records(), datagram);
-        // Also of what finds the queue full: the gaps are what never came.
+        // Also of a datagram that finds the queue full: gaps count only those that never came.
         self.agents.note(&outline, sender, now);
         self.records += outline.records();
         u64::from(outline.records())

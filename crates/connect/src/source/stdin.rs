@@ -91,7 +91,7 @@ impl Source for ReaderSource {
     }
 
     fn drain(&mut self) {
-        // The thread may wait in a read for ever; what it still sends is not looked at.
+        // The thread may wait in a read for ever; its later bytes are not looked at.
         self.intake.handover().close();
     }
 }
@@ -124,7 +124,7 @@ fn read_all(
             tracing::warn!(
                 input = name,
                 line,
-                "a quote is open since this line, and nothing after it is taken before it is closed or is found to be none"
+                "a quote is open since this line: nothing after it is taken until the quote is closed or its line is rejected"
             );
         }
     }

@@ -216,7 +216,7 @@ fn a_quote_that_is_closed_in_another_record_costs_its_own_line() {
             6 7000ms | a | 7.0
         "#]],
     );
-    // One after the other, at the end of a line, before a field that has to be in quotes, closed behind another field.
+    // One after the other, at the end of a line, before a field that has to be in quotes, closed after another field.
     check_quotes(
         PAYMENTS,
         spec("csv", &[]),
@@ -276,7 +276,7 @@ fn a_quote_that_nothing_closes_is_given_up_where_records_follow() {
         }
         assert_eq!(records, 1 + 1 + 6, "{step} bytes at a time, and the input goes on");
     }
-    // A text may have lines that look like records, but not so many, and any number of others.
+    // A text may have lines that look like records, but not that many, and any number of others.
     check_quotes(
         PAYMENTS,
         spec("csv", &[]),
@@ -357,7 +357,7 @@ fn a_record_has_only_so_many_lines() {
     );
 }
 
-/// Records over several lines whose form is right but not what is in it.
+/// Records over several lines of the right form but with wrong contents.
 #[test]
 fn a_bad_record_over_several_lines_is_one_reject_where_none_of_its_lines_is_a_record() {
     check_quotes(
@@ -375,8 +375,8 @@ fn a_bad_record_over_several_lines_is_one_reject_where_none_of_its_lines_is_a_re
     );
 }
 
-/// Of a text in which every line leaves a quote open, no line is looked at together with all that follow: with the first
-/// thousand of them, or this takes minutes.
+/// Of a text in which every line leaves a quote open, no line is looked at together with all that follow: with the
+/// first thousand of them, or this takes minutes.
 #[test]
 fn quotes_that_no_line_closes_cost_each_line_and_not_its_time() {
     const LINES: usize = 50_000;
@@ -435,7 +435,7 @@ fn of_a_line_that_arrives_byte_by_byte_each_is_looked_at_once() {
     assert!(looked < 2 * LEN, "{looked} bytes");
 }
 
-/// What decoders of one source say, all of them together, while they read blocks.
+/// What decoders of one source log, all of them together, while they read blocks.
 fn said_of(field: &str, blocks: &[&str]) -> String {
     let format = spec("csv", &[("header", OptionValue::Bool(false))]);
     let reader = format.reader(&schema(field)).unwrap();

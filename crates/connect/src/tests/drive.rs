@@ -1,4 +1,4 @@
-//! Drives a sink as its task would: never past what it is ready for.
+//! Drives a sink as its task would: never more than it is ready for.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::{OptionValue, Registry, SinkContext, SinkReport, SinkResume};
 
 const INPUT: InputId = InputId { port: 0, task: 0 };
 
-/// No test waits longer for what has to happen.
+/// No test waits longer.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A sink under test, and how much it has held at most.
@@ -81,7 +81,7 @@ impl Driven {
         Ok(())
     }
 
-    /// Goes back, as a job does that gives again what was not committed.
+    /// Goes back, as a job does that repeats the rows that were not committed.
     pub(super) fn go_on_at(&mut self, next: u64) {
         self.next = next;
     }
@@ -111,7 +111,7 @@ impl Driven {
         Ok(parts.remove(0).1)
     }
 
-    /// Ends a cycle as a job does: its part is prepared, and says where the sink stands.
+    /// Ends a cycle as a job does: its part is prepared, and its position is returned.
     pub(super) fn commit(&mut self, cycle: u64) -> Result<SinkResume, Error> {
         let position = self.mark(cycle)?.prepare()?;
         Ok(SinkResume { cycle, position: Some(position), ..SinkResume::default() })

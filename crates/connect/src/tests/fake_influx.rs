@@ -1,4 +1,4 @@
-//! A database that takes line protocol and fails as it is told to.
+//! A database that takes line protocol and fails by script.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// What becomes of a request.
+/// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Take,
@@ -16,11 +16,11 @@ pub(super) enum Act {
     Reset,
     /// The points are taken, and the connection ends before the answer.
     TakeAndForget,
-    /// As `Take`, once the test says so.
+    /// As `Take`, once the test allows it.
     TakeLater,
 }
 
-/// What it was sent.
+/// The requests that it has received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// Points that were taken, in order, each as often as it was.
@@ -34,13 +34,13 @@ pub(super) struct FakeInflux {
     seen: Arc<Mutex<Seen>>,
     /// One per request that waits to be let go.
     pub(super) later: Sender<()>,
-    /// Told of each request that waits.
+    /// Notified of each request that waits.
     pub(super) waits: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FakeInflux {
-    /// Takes everything behind the acts in `script`.
+    /// Takes every request after the acts in `script`.
     pub(super) fn start(listener: TcpListener, script: &[Act]) -> Self {
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -79,14 +79,14 @@ struct Server {
 }
 
 impl Server {
-    /// One connection at a time, closed behind each answer: that the client keeps none open keeps this simple.
+    /// One connection at a time, closed after each answer: that the client keeps none open keeps this simple.
     fn run(&mut self, listener: &TcpListener) {
         loop {
             let (stream, _) = listener.accept().unwrap();
             match self.serve(stream) {
                 Ok(true) => {}
                 Ok(false) => return,
-                // The client is gone; it comes again.
+                // The client is gone; it connects again.
                 Err(error) => assert_ne!(error.kind(), ErrorKind::InvalidData, "{error}"),
             }
         }
@@ -122,7 +122,7 @@ impl Server {
         }
         if act == Act::TakeLater {
             self.tell.send(()).unwrap();
-            // A test that is over lets nobody wait.
+            // When a test is over, nobody waits.
             if self.go.recv().is_err() {
                 return Ok(true);
             }

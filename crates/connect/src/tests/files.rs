@@ -33,7 +33,7 @@ impl Files {
         Registry::builtin().source("file").unwrap().build(SourceContext { goes_on, ..context })
     }
 
-    /// A source in a job that goes on, from where one stood.
+    /// A source in a job that goes on, from where an earlier one stopped.
     fn open(&self, paths: &[&str], position: Option<&SourcePosition>) -> BuiltSource {
         let mut built = self.try_open(paths, true).unwrap();
         if let Some(position) = position {
@@ -42,7 +42,7 @@ impl Files {
         built
     }
 
-    /// All that a source gives, and where it stands then.
+    /// All that a source gives, and its position then.
     fn read(&self, paths: &[&str], position: Option<&SourcePosition>) -> (String, SourcePosition) {
         let mut built = self.open(paths, position);
         let lines = rest(&mut built);
@@ -204,7 +204,7 @@ fn a_packed_file_is_not_followed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Wherever a run stood, and whatever was taken of which file in which order, another one gives the same again.
+    /// Wherever a run stopped, and whatever was taken of which file in which order, another one gives the same again.
     #[test]
     fn what_was_taken_of_several_files_is_given_again(
         counts in prop::collection::vec(0_u64..6, 2..5),

@@ -29,7 +29,7 @@ fn any_record_can_be_made_alone() {
         assert_eq!(whole, generator.batch(0, 100));
         let other = self::generator(kind, |spec| (spec.fields, spec.seed) = (Some(fields), 2)).batch(0, 100);
         assert_ne!(whole, other, "{kind}: the seed matters");
-        // What is made of fewer fields is the beginning of what is made of all.
+        // Records of fewer fields are the beginning of those of all.
         let few = self::generator(kind, |spec| spec.fields = Some(3)).batch(0, 100);
         let indexes: Vec<usize> = (0..3).collect();
         assert_eq!(whole.project(&indexes).unwrap(), few, "{kind}");
@@ -94,7 +94,7 @@ fn distributions_reach_from_even_to_steep() {
     assert!(shares.windows(2).all(|pair| pair[0] < pair[1]), "{shares:?}");
 }
 
-/// Times at which a state changes, with what it becomes.
+/// Times at which a state changes, with the new one.
 fn changes(batch: &RecordBatch, column: usize) -> Vec<(i64, bool)> {
     let times = batch.column(0).as_primitive::<TimestampMicrosecondType>().values();
     let states = batch.column(column).as_boolean();

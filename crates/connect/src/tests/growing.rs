@@ -1,4 +1,4 @@
-//! Files that somebody writes while they are read: grown, emptied, written anew, edited, exchanged; and the next run.
+//! Files that are written while they are read: grown, emptied, written anew, edited, exchanged; and the next run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use thalweg_flow::{SourcePosition, Waker};
 use super::*;
 use crate::BuiltSource;
 
-/// How one format says a record, and what a file of it begins with.
+/// How one format writes a record, and how a file of it begins.
 struct Form {
     format: FormatSpec,
     header: &'static str,
@@ -71,7 +71,7 @@ impl Form {
     }
 }
 
-/// The times of what there is to read now, or the beginning of what was refused.
+/// The times of the records that can be read, or the beginning of a refused one.
 fn read(built: &mut BuiltSource) -> Result<Vec<String>, Error> {
     let mut decoder = (built.decoder)(&task()).unwrap();
     let mut lines = BTreeMap::new();
@@ -112,7 +112,7 @@ fn a_line_without_its_end_is_no_record_of_a_job_that_goes_on() {
             let position = first.source.position();
             std::fs::write(path, &whole).unwrap();
             all.extend(read(&mut form.go_on(path, follow, &position).unwrap()).unwrap());
-            assert_eq!(all, times(1..4), "stopped behind {:?}", &whole[..cut]);
+            assert_eq!(all, times(1..4), "stopped after {:?}", &whole[..cut]);
         }
     });
 }
@@ -147,7 +147,7 @@ fn a_file_that_was_emptied_and_written_past_the_place_is_read_from_its_beginning
             let mut all = read(&mut built).unwrap();
             std::fs::write(&path, header.to_owned() + &form.lines(3..9)).unwrap();
             all.extend(read(&mut built).unwrap());
-            // What was read is known of the new one, too, also by the next run.
+            // The place in the new file is known, too, also by the next run.
             let position = built.source.position();
             std::fs::write(&path, header.to_owned() + &form.lines(3..11)).unwrap();
             all.extend(read(&mut form.go_on(&path, true, &position).unwrap()).unwrap());
@@ -160,7 +160,7 @@ fn a_file_that_was_emptied_and_written_past_the_place_is_read_from_its_beginning
     }
 }
 
-/// The place within a line of what stands there now.
+/// The place is within a line of the new contents.
 #[test]
 fn half_a_line_of_a_file_that_was_emptied_is_not_joined_with_the_new_one() {
     let form = &forms()[0];
@@ -209,7 +209,7 @@ fn a_file_that_was_edited_is_refused() {
                 false => continue,
             };
             assert_eq!(error.class(), thalweg_types::Class::User);
-            let said = if is_stopped { "the 4096 bytes before that are others" } else { "written otherwise" };
+            let said = if is_stopped { "the 4096 bytes before that differ" } else { "written otherwise" };
             assert!(error.message().contains(said), "{error}");
             assert!(error.hint().is_some());
         }
@@ -257,7 +257,7 @@ fn a_file_that_becomes_another_while_it_is_read_once_is_no_end() {
     assert!(error.message().contains("was written otherwise while it was read"), "{error}");
 }
 
-/// A place as builds before this one wrote it, behind a line that they took for a whole one.
+/// A place as builds before this one wrote it, after a line that they took for a whole one.
 #[test]
 fn a_place_of_an_earlier_build_within_a_line_is_refused() {
     let form = &forms()[0];

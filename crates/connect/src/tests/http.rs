@@ -32,10 +32,10 @@ impl Door {
         self.ingress.submit(Bytes::copy_from_slice(body.as_bytes()), true).unwrap().replies.unwrap()
     }
 
-    /// What sequencer, decoder and a job that answers each record with its amount doubled would do.
+    /// Acts as sequencer, decoder and a job that answers each record with its amount doubled.
     fn step(&mut self) -> bool {
         let Poll::Block(block) = self.built.source.poll(1 << 18, ARRIVAL).unwrap() else { return false };
-        // Somebody else's records come in between.
+        // Records of others come in between.
         let range = SeqRange::new(self.next + 10, self.next + 10 + u64::from(block.count));
         self.next = range.end;
         self.built.source.sequenced(&block, range);
@@ -69,7 +69,7 @@ fn doubled(records: &Batch) -> Batch {
     answers.with_rows(rows.into())
 }
 
-/// What a future would see now.
+/// Polls a future once.
 fn now<T>(poll: impl FnOnce(&mut Context<'_>) -> TaskPoll<T>) -> Option<T> {
     match poll(&mut Context::from_waker(TaskWaker::noop())) {
         TaskPoll::Ready(value) => Some(value),
@@ -187,7 +187,7 @@ fn an_array_is_as_many_records_as_it_has_elements() {
                 "ok",
             ],
         ),
-        // What is no JSON and takes several lines, too.
+        // Text that is not JSON and takes several lines, too.
         (
             format!("[{good},\n{{\"card\":\"c1\nc2\",\"amount\":1}},\n{{\n\"card\":\"c3\"\n,}},{good}]"),
             vec![
@@ -342,7 +342,7 @@ fn who_still_waits_when_the_job_ends_learns_that_the_outcome_is_unknown() {
     assert!(ingress.submit("{\"a\":1}".into(), true).is_err(), "nobody is behind the door");
 }
 
-/// Lets the job work until it waits for somebody.
+/// Runs the job until it waits.
 fn work(door: &mut Door) {
     while door.step() {
         door.complete();

@@ -113,12 +113,12 @@ fn an_outage_loses_nothing_repeats_only_what_is_counted_and_keeps_memory_bounded
     let twice = duplicates(&seen.points, given);
     assert!(twice > 0, "lost acknowledgements make duplicates here");
     assert!(twice <= sink.report.repeated(), "{twice} duplicates, {} counted", sink.report.repeated());
-    // What gathers in the operator, one step, and the room that vectors keep.
+    // Rows that gather in the operator, one step, and the room that vectors keep.
     let bound = QUEUE + 2 * ((64 << 10) + 100 * 40);
     assert!(sink.most_bytes <= bound, "{} bytes were held, bound {bound}", sink.most_bytes);
 }
 
-/// Runs on the I/O runtime, which sockets of tokio belong to.
+/// Runs on the I/O runtime, to which sockets of tokio belong.
 fn io<T>(make: impl FnOnce() -> T) -> T {
     let _runtime = crate::source::handover::io_runtime().unwrap().enter();
     make()
@@ -149,7 +149,7 @@ fn points_that_are_refused_stop_the_job_with_what_was_said() {
         assert!(!error.public_chain().contains("host-0"), "{}", error.public_chain());
         assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
         assert!(sink.is_ready() && sink.tick().is_err(), "nothing is taken any more");
-        assert_eq!(server.seen().heads.len(), 1, "what is refused for good is not sent again");
+        assert_eq!(server.seen().heads.len(), 1, "points that are refused for good are not sent again");
     }
 }
 
@@ -231,7 +231,7 @@ fn secrets_are_sent_and_neither_told_nor_logged() {
             &format!("{:?}", Driven::try_new("influx", context(&numbers(), &entries, None)).err().unwrap());
     }
     let logged = thalweg_testing::logs::all();
-    assert!(logged.contains("waiting for what the sink writes to"), "nothing was logged");
+    assert!(logged.contains("waiting for the sink's target"), "nothing was logged");
     assert!(!logged.contains(CANARY) && !told.contains(CANARY), "{told}\n{logged}");
 }
 

@@ -38,7 +38,7 @@ fn formats() -> Vec<(FormatSpec, &'static [u8])> {
     ]
 }
 
-/// What a block becomes is the same whether it comes from its source or from the journal.
+/// A block is decoded to the same records whether it comes from its source or from the journal.
 #[test]
 fn a_block_comes_back_with_all_that_its_decoder_needs() {
     let schema = schema("a: string; b: int64?");
@@ -56,7 +56,7 @@ fn a_block_comes_back_with_all_that_its_decoder_needs() {
             assert_eq!((arrival, is_told), (Some(ARRIVAL), false));
             let told = codec.decode(&record_of(&codec, &block, true)).unwrap();
             assert!(told.is_told);
-            assert_eq!(record(&codec, &told.block), bytes, "and nothing else is told apart");
+            assert_eq!(record(&codec, &told.block), bytes, "and nothing else differs");
             assert_eq!(record(&codec, &again), bytes, "and would be written the same");
             let mut outcome = |block: &RawBlock| {
                 let range = SeqRange::new(5, 5 + u64::from(block.count));
@@ -83,7 +83,7 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
     for len in 0..bytes.len() {
         match codec.decode(&bytes.slice(..len)) {
             Err(error) => assert!(error.message().contains("no block"), "{error}"),
-            // The records themselves may be cut: that is the checksum's to find.
+            // The records themselves may be cut: the checksum finds that.
             Ok(JournalBlock { block, .. }) => assert!(block.payload.len() < 4),
         }
     }
@@ -112,7 +112,7 @@ fn a_record_of_a_build_that_wrote_no_arrival_is_read() {
     assert_eq!(context.first_line, Some(7));
 }
 
-/// A text as it arrives at once in a request or from a large buffer: block by block, what a journal would be given.
+/// A text as it arrives at once in a request or from a large buffer: the blocks that a journal would be given.
 fn record_lens(format: &Arc<dyn RecordFormat>, text: &[u8]) -> Vec<(u32, usize)> {
     let codec = BlockCodec::new(Some(Arc::clone(format)));
     let blocks = cut(&**format, text, usize::MAX).unwrap();
@@ -134,7 +134,7 @@ fn no_block_is_longer_than_a_record_of_a_journal() {
     assert!(lens.iter().all(|(_, len)| *len < BlockCodec::MAX_BYTES), "{lens:?}");
     assert!(lens.iter().any(|(_, len)| *len > most), "the longest is let through: {lens:?}");
 
-    // Short ones and a long one, behind a header that takes as much as it may.
+    // Short ones and a long one, after a header that takes as much as it may.
     let longest = 256 << 10;
     let header = |len: usize| [b"a,".as_slice(), &vec![b'x'; len - 2], b"\n"].concat();
     let long = [&vec![b'y'; most - 1], b",\n".as_slice()].concat();

@@ -1,4 +1,4 @@
-//! Line protocol: escapes, types, time stamps, series keys, and what is refused.
+//! Line protocol: escapes, types, time stamps, series keys, and points that are refused.
 
 use expect_test::{Expect, expect};
 
@@ -317,7 +317,7 @@ fn points_are_written_with_flat_fields_and_without_nulls() {
     let tag = "tag \"card\": expected no line end, and no backslash at its end, got \"line\\nend\"";
     let expected = [(2, "expected a field with a value, got none".to_owned()), (3, tag.to_owned())];
     assert_eq!(refused, expected);
-    assert!(encoder.take_refused().is_empty(), "each is told of once");
+    assert!(encoder.take_refused().is_empty(), "each is reported once");
 }
 
 #[test]

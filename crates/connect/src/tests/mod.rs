@@ -1,4 +1,4 @@
-//! Tests of what several modules do together; rules of one module are tested beside it.
+//! Tests of what several modules do together; rules of one module are tested next to it.
 
 mod csv;
 mod cutting;

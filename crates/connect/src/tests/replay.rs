@@ -1,4 +1,4 @@
-//! Sources that give again what they gave: files and generators.
+//! Sources that repeat their records: files and generators.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::BuiltSource;
 
 const TEXTS: [(&str, &str); 6] = [
-    // Lines to leave out, comments before, behind and in place of records, and within quotes.
+    // Lines to leave out, comments before, after and in place of records, and within quotes.
     (
         "csv of a report",
         "a,b\n\"banner\n# c\n\n#\nb,a\n# x,9\n1,x\n#\"\n2,\"two\n# lines\"\r\n# no\r\n\"open\n3,y\n#a,7\n4,NA\n#",
@@ -21,7 +21,7 @@ const TEXTS: [(&str, &str); 6] = [
     ("line_protocol", POINTS),
 ];
 
-/// Comments that are points where their first bytes are gone, also before, between and behind points.
+/// Comments that are points where their first bytes are gone, also before, between and after points.
 const POINTS: &str = "# m b=90i\n\nm b=1i\n  # m b=91i\nm a=\"two\n# lines\",b=2i\r\n#\n# m b=92i\r\n \t m b=3i\nbad\n\
                       m a=\"open\n# m b=93i\nm b=4i\n# m b=94i";
 
@@ -71,8 +71,8 @@ fn rest(built: &mut BuiltSource, block_bytes: usize) -> BTreeMap<u64, String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Wherever a run stood, another one goes on there with the same records at the same offsets; before that it gives
-    /// again any number of them, in runs of any length.
+    /// Wherever a run stopped, another one goes on there with the same records at the same offsets; before that it
+    /// gives again any number of them, in runs of any length.
     #[test]
     fn a_file_goes_on_from_any_record(
         which in 0..TEXTS.len(),
@@ -122,7 +122,7 @@ fn packed_in_two(content: &str, cut: usize) -> Vec<u8> {
     [gzip(first), gzip(second)].concat()
 }
 
-/// What a source that goes on from `position` gives.
+/// The records of a source that goes on from `position`.
 fn rest_behind(position: &SourcePosition, format: &str, path: &Path) -> BTreeMap<u64, String> {
     let mut built = open(format, path, &[]);
     built.source.restore(position).unwrap();
@@ -159,8 +159,8 @@ fn a_file_goes_on_from_every_byte_with_the_records_behind_it() {
             let mut before = whole.clone();
             let behind = before.split_off(&position.next);
             let stopped = String::from_utf8_lossy(&content.as_bytes()[..bytes]);
-            assert_eq!(lines, before, "{format}, stopped behind {stopped:?}");
-            assert_eq!(rest(&mut second, 1 << 16), behind, "{format}, gone on behind {stopped:?}");
+            assert_eq!(lines, before, "{format}, stopped after {stopped:?}");
+            assert_eq!(rest(&mut second, 1 << 16), behind, "{format}, gone on after {stopped:?}");
         }
         assert_eq!(skipping > 0, content.contains('#'), "{format}: places within comments");
     }
@@ -274,7 +274,7 @@ fn another_file_in_its_place_is_refused() {
     let path = folder.path().join("in.csv");
     let position = read_to_the_end(&path, "a,b\nx,1\nz,3\n");
     for (content, said) in [
-        ("a,b\nX,1\nz,3\n", "is not the file that was read up to byte 12: its first 12 bytes are others"),
+        ("a,b\nX,1\nz,3\n", "is not the file that was read up to byte 12: its first 12 bytes differ"),
         ("a,b\nx,1\n", "is not the file that was read up to byte 12: it has 8 bytes"),
     ] {
         std::fs::write(&path, content).unwrap();
@@ -288,7 +288,7 @@ fn another_file_in_its_place_is_refused() {
     }
 }
 
-/// Rotates a file that is followed within the cycle that a crash cuts off: behind its first record, which is committed.
+/// Rotates a file that is followed within the cycle that a crash cuts off: after its first record, which is committed.
 /// Gives the place of that.
 fn rotated(path: &Path, old: &Path) -> SourcePosition {
     let _ = std::fs::remove_file(old);
@@ -331,7 +331,7 @@ fn a_file_that_was_rotated_is_given_again_to_its_end_and_then_the_new_one() {
     let Poll::Block(block) = built.source.poll(1 << 16, ARRIVAL).unwrap() else { panic!("a block") };
     assert_eq!((block.first, block.count), (4, 1), "it goes on in the new one");
 
-    // Nothing to give again, as after a stop: what nobody has read of the old file comes first all the same.
+    // Nothing to give again, as after a stop: the unread rest of the old file comes first all the same.
     let mut stopped = open("csv", &path, &[("follow", OptionValue::Bool(true))]);
     stopped.source.restore(&position).unwrap();
     let Poll::Block(block) = stopped.source.poll(1 << 16, ARRIVAL).unwrap() else { panic!("a block") };
@@ -340,7 +340,7 @@ fn a_file_that_was_rotated_is_given_again_to_its_end_and_then_the_new_one() {
     assert_eq!(rest[&1], "y | 2");
 }
 
-/// Behind the header alone both files are alike but for being two.
+/// After the header alone the two files do not differ.
 #[test]
 fn a_rotated_file_of_which_only_the_header_was_read_is_not_taken_for_the_new_one() {
     let folder = tempfile::tempdir().unwrap();

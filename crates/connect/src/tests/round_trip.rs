@@ -1,4 +1,4 @@
-//! What an encoder writes the decoder of its format reads back, for every type.
+//! A decoder reads back what the encoder of its format writes, for every type.
 
 use proptest::prelude::*;
 use thalweg_types::TimeUnit;
@@ -114,7 +114,7 @@ proptest! {
         let mut input = header.join(",") + "\n";
         for row in &rows {
             let cells: Vec<String> = row.iter().map(|cell| cell.as_deref().map_or_else(String::new, quoted)).collect();
-            // A line of one null is a blank line, which is no record.
+            // A line of one null is a blank line, which is not a record.
             let line = if cells == [""] { "\"\"".to_owned() } else { cells.join(",") };
             input += &(line + "\r\n");
         }

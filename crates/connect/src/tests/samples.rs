@@ -18,7 +18,7 @@ fn build(name: &str, entries: &[(&str, OptionValue)]) -> Result<BuiltSource, Err
     plugin(name).build(context(&outputs()[0].schema, None, entries))
 }
 
-/// A datagram of agent 10.0.0.1, number `sequence`, with so many flow samples.
+/// A datagram of agent 10.0.0.1, number `sequence`, with `samples` flow samples.
 fn datagram(sequence: u32, samples: u32) -> Vec<u8> {
     let mut words = vec![5, 1, 0x0a00_0001, 0, sequence, 1_000, samples];
     for sample in 0..samples {
@@ -27,13 +27,13 @@ fn datagram(sequence: u32, samples: u32) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_be_bytes).collect()
 }
 
-/// The sequence numbers of the flow samples in what a source gives.
+/// The sequence numbers of the flow samples that a source gives.
 fn sequences(built: &mut BuiltSource, samples: u64) -> Vec<u64> {
     let blocks = poll_all(&mut *built.source, samples);
     numbers_in(built, blocks)
 }
 
-/// The same of what it still gives until its end.
+/// The same for the samples until its end.
 fn rest(built: &mut BuiltSource) -> Vec<u64> {
     let mut blocks = Vec::new();
     while let Poll::Block(block) = built.source.poll(1, 0).unwrap() {
@@ -234,7 +234,7 @@ fn a_capture_has_a_pace_of_its_own() {
     let path = folder.path().join("capture.pcap");
     std::fs::write(&path, capture(Kind::Little, &three())).unwrap();
     let mut built = replaying(&path, &[("speed", OptionValue::Number(10.0))]).unwrap();
-    // Datagrams stand at 0, 1 and 1.5 s; ten times as fast at 0, 100 and 150 ms.
+    // Datagrams are at 0, 1 and 1.5 s; ten times as fast at 0, 100 and 150 ms.
     let mut counts = Vec::new();
     for now in [5_000_000, 5_099_000, 5_100_000, 5_100_000, 5_150_000, 5_151_000] {
         counts.push(match built.source.poll(1 << 18, now).unwrap() {
@@ -316,7 +316,7 @@ fn body(words: &[u32], data: &[u8]) -> Vec<u8> {
     [&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()[..], data].concat()
 }
 
-/// What a source says until and at its end, and the samples that it gives.
+/// The log of a source until its end, and the samples that it gives.
 fn told(path: &Path) -> (Vec<u64>, String) {
     let mut found = Vec::new();
     let said = thalweg_testing::logs::said_here(|| {
@@ -346,7 +346,7 @@ fn captures_are_unpacked_and_what_is_good_of_a_damaged_one_is_used() {
             assert_eq!(found, all, "{} bytes of garbage", rest.len());
             assert!(said.contains("is left out") || rest == [0; 64], "{said}");
             std::fs::write(&path, [&members[..], &rest].concat()).unwrap();
-            assert_eq!(told(&path).0, all, "{} bytes of garbage behind gzip", rest.len());
+            assert_eq!(told(&path).0, all, "{} bytes of garbage after gzip", rest.len());
         }
         let packed = gzip(&whole);
         for length in 0..packed.len() {
@@ -411,7 +411,7 @@ fn captures_are_read_one_behind_the_other_and_a_job_goes_on_with_new_ones() {
     std::fs::write(folder.path().join("b.pcap"), "").unwrap();
     assert_eq!(sequences(&mut reading(), u64::MAX), [100, 200, 500, 600]);
 
-    // At every place, with what came meanwhile after what was known.
+    // At every place, with new captures after those that were known.
     for given in 0..=4_u64 {
         let mut first = reading();
         for _ in 0..given {
@@ -428,7 +428,7 @@ fn captures_are_read_one_behind_the_other_and_a_job_goes_on_with_new_ones() {
         let mut third = reading();
         third.source.restore(&end).unwrap();
         assert_eq!(rest(&mut third), [0_u64; 0]);
-        // One that grew is read on, one that was moved is known.
+        // One that grew is read on, one that was moved is recognized.
         write("c.pcap", &[5, 6, 7]);
         std::fs::rename(folder.path().join("a.pcap"), folder.path().join("z.pcap")).unwrap();
         let mut fourth = reading();
@@ -440,7 +440,7 @@ fn captures_are_read_one_behind_the_other_and_a_job_goes_on_with_new_ones() {
     }
 }
 
-/// An IPv4 packet of UDP in fragments of so many bytes.
+/// An IPv4 packet of UDP in fragments of `size` bytes.
 fn in_fragments(packet: &[u8], id: u16, size: usize) -> Vec<Vec<u8>> {
     let (head, payload) = packet.split_at(20);
     let count = payload.len().div_ceil(size);
@@ -456,8 +456,8 @@ fn in_fragments(packet: &[u8], id: u16, size: usize) -> Vec<Vec<u8>> {
     parts.map(fragment).collect()
 }
 
-/// Datagrams 1, 2, 3 and on with three samples each, in fragments that are not all there: of each third one the second is
-/// missing, of each fourth the first. Fragments of several datagrams are mixed.
+/// Datagrams 1, 2, 3 and on with three samples each, in fragments that are not all there: of each third one the second
+/// is missing, of each fourth the first. Fragments of several datagrams are mixed.
 fn mixed(datagrams: u32) -> Vec<Vec<u8>> {
     let mut packets = vec![Vec::new(); 3];
     let mut mixed = Vec::new();
@@ -523,7 +523,7 @@ fn nothing_of_a_capture_that_grows_comes_twice_or_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("capture.pcap");
     let packets = mixed(15);
-    // The samples of a capture that ends after so many packets: what waits is given as far as it is there.
+    // The samples of a capture that ends after `count` packets: waiting datagrams are given as far as they are there.
     let cut_at = |packets: &[Vec<u8>]| {
         std::fs::write(&path, capture(Kind::Little, packets)).unwrap();
         rest(&mut replaying(&path, &[]).unwrap())
@@ -546,7 +546,7 @@ fn nothing_of_a_capture_that_grows_comes_twice_or_is_lost() {
         once.dedup();
         assert_eq!(once.len(), found.len(), "a sample came twice: {found:?}");
         assert!(once.iter().all(|number| whole.contains(number)), "ends after {first} packets");
-        // What was never in fragments is there, whatever waited at an end and has been given there.
+        // Datagrams that were never in fragments are there, whatever waited at an end and was given there.
         let unsplit = |numbers: &[u64]| numbers.iter().filter(|number| **number >= 10_000).count();
         assert_eq!(unsplit(&found), unsplit(&whole), "ends after {first} packets: {found:?}");
         // The others miss at most what waited at an end.

@@ -39,7 +39,7 @@ fn sink(
     (factory(&task()).unwrap(), report)
 }
 
-/// Whether it was drained already or not: nobody takes what it waits for.
+/// Whether it was drained already or not: nobody takes its request.
 #[test]
 fn a_job_that_is_stopped_at_its_end_waits_for_no_database() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -305,7 +305,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, what is kept are the newest rejects, each once, and not much more than is allowed.
+    /// Whatever happens, the newest rejects are kept, each once, and not much more than is allowed.
     #[test]
     fn rejects_rotate_and_none_is_there_twice(steps in steps(), max_bytes in 2_000_u64..12_000) {
         let folder = tempfile::tempdir().unwrap();
@@ -319,7 +319,7 @@ proptest! {
         };
         let mut counts = settings(&committed);
         let mut writer = rejects_writer(counts.clone())(&task()).unwrap();
-        // What came up to each commit, and what it named; a cycle that is not committed is in the next one.
+        // The rejects up to each commit, and its position; a cycle that is not committed is in the next one.
         let mut committed_count = 0;
         let mut handed: Vec<Box<dyn CyclePart>> = Vec::new();
         for step in steps {

@@ -270,7 +270,7 @@ fn tcp(entries: &[(&str, OptionValue)]) -> BuiltSource {
     built
 }
 
-/// Polls, so that the queue is emptied, until something is so; what was given meanwhile.
+/// Polls, so that the queue is emptied, until `is_so` holds; returns the blocks that were given meanwhile.
 fn poll_until(
     built: &mut BuiltSource,
     what: &str,
@@ -301,7 +301,7 @@ fn poll_until(
 fn unfinished_records_of_all_connections_stay_within_the_queue() {
     let mut built = tcp(&[("queue", OptionValue::Size(1 << 20))]);
     let address = built.address.unwrap();
-    // Sixteen times what the queue allows; whoever is closed does not get rid of all.
+    // Sixteen times what the queue allows; a connection that is closed does not send all.
     let senders: Vec<_> = (0..16)
         .map(|_| {
             std::thread::spawn(move || {

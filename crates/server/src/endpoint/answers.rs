@@ -1,8 +1,8 @@
 //! A reply that leaves as it comes: its lines, and in the place of those that do not come an error each.
 //!
-//! The status was sent before, so that nothing can be said by it any more: a record whose answer is overdue, or that a job
-//! left when it stopped, has the line that a request as a whole would have got. A reply that was cut off, as its client
-//! took nothing while others waited for room, breaks off in the middle.
+//! The status was sent before, so that nothing can be said by it any more: a record whose answer is overdue, or that a
+//! job left when it stopped, has the line that a request as a whole would have got. A reply that was cut off, as its
+//! client took nothing while others waited for room, breaks off in the middle.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -58,7 +58,7 @@ impl Answers {
         self.missing = Some((line.into(), missing));
     }
 
-    /// Some of the errors; `None` where all have been told.
+    /// Some of the errors; `None` if all have been sent.
     fn told(&mut self) -> Option<Bytes> {
         let (line, left) = self.missing.as_mut()?;
         let count = (*left).min(TOGETHER);

@@ -1,4 +1,4 @@
-//! What monitors and tools ask.
+//! Endpoints for monitors and tools.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! `/v1/jobs` and `/v1/jobs/{job}`: what runs, starting and stopping.
+//! `/v1/jobs` and `/v1/jobs/{job}`: running jobs, starting and stopping.
 
 use std::time::Instant;
 

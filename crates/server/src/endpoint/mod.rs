@@ -1,4 +1,4 @@
-//! What each route does.
+//! The function of each route.
 
 mod answers;
 mod health;
@@ -32,7 +32,7 @@ pub(crate) async fn answer(
         | Endpoint::ReplaceJob => crate::params::none(parts.uri.query())?,
         // These look at their own.
         Endpoint::PostRecords | Endpoint::ReadQuery | Endpoint::StopJob | Endpoint::Sql => {}
-        // Monitors are told how it is, whatever they add.
+        // Monitors get an answer, whatever they add.
         Endpoint::Metrics | Endpoint::Health | Endpoint::Ready | Endpoint::OpenApi => {}
     }
     match endpoint {

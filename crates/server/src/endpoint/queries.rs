@@ -82,7 +82,7 @@ struct QueryBody {
     query: String,
 }
 
-/// A JSON body; `hint` says what it should be.
+/// A JSON body; `hint` says its expected form.
 pub(super) fn parsed<'a, T: Deserialize<'a>>(object: &'a str, hint: &str) -> Result<T, ApiError> {
     serde_json::from_str(object)
         .map_err(|error| ApiError::new(Code::InvalidRequest, format!("the body: {error}")).hint(hint))

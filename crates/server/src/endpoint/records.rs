@@ -1,8 +1,8 @@
 //! `POST /v1/jobs/{job}/sources/{source}`: records in, answers out.
 //!
-//! The way of every record, so nothing on it blocks or changes threads: the body goes to the source's door as it came. Only
-//! a large one is cut into records on a thread that may be long about it. A
-//! reply that is small and all there is one buffer with its length; any other leaves as it comes, in chunks (`answers`).
+//! Every record passes here, so nothing blocks or changes threads: the body goes to the source's door as it came. Only
+//! a large one is cut into records on a thread that may block. A reply that is small and all
+//! there is one buffer with its length; any other leaves as it comes, in chunks (`answers`).
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -24,7 +24,7 @@ use crate::wire::Accepted;
 /// The longest reply that is sent as one piece.
 const ONE_PIECE: usize = 64 << 10;
 
-/// The longest body that is cut into records where it arrived: what takes longest of such ones takes a millisecond or two.
+/// The longest body that is cut into records where it arrived: the slowest of them takes a millisecond or two.
 const CUT_HERE: usize = 64 << 10;
 
 pub(super) async fn post(

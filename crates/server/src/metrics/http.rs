@@ -1,4 +1,4 @@
-//! What this server counts itself: requests, how long they took, connections.
+//! Counts of this server: requests, how long they took, connections.
 //!
 //! A fixed number of counters: labels are the routes of the table and the statuses that there are, so no client can
 //! make series grow. Counters are relaxed atomics; a scrape sees each at a slightly different moment.
@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use super::text::Text;
 use crate::route::ROUTES;
 
-/// Statuses that we answer with; 499 is a client that went away. The last stands for all others.
+/// Statuses that we answer with; 499 is a client that went away. The last is for all others.
 pub(crate) const STATUSES: [u16; 24] = [
     200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 413, 414, 415, 429, 431, 499, 500, 501, 502, 503,
     504, 507, 0,
@@ -26,7 +26,7 @@ const BOUNDS: [u64; 15] = [
 ];
 
 pub(crate) struct Telemetry {
-    /// By route, and one more for what no route takes.
+    /// By route, and one more for requests without a route.
     routes: Vec<RouteCounters>,
     in_flight: AtomicU64,
     pub(crate) connections: AtomicU64,
@@ -123,7 +123,7 @@ impl Telemetry {
         text.family(
             "thalweg_http_connections_evicted_total",
             "counter",
-            "Connections that waited for a request and were closed, as all places were taken and others wanted in.",
+            "Connections that waited for a request and were closed, as all places were taken and others waited.",
         );
         text.series(&[], evicted);
     }

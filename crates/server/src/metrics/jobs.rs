@@ -1,7 +1,7 @@
-//! What jobs count, by job and source, operator or link.
+//! Counts of jobs, by job and source, operator or link.
 //!
-//! Names are users' own, so the number of series is bounded here: jobs beyond the bound are left out whole, in the order
-//! of the list, and counted.
+//! Names are users' own, so the number of series is bounded here: jobs beyond the bound are left out whole, in the
+//! order of the list, and counted.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::snapshot::{
 /// Name, kind, help, and the value of each series.
 type Family<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
-/// Upper bounds of latencies in microseconds. Powers of two, as those are what counts are exact for.
+/// Upper bounds of latencies in microseconds. Powers of two, as counts are exact for those.
 const BOUNDS: [u64; 10] =
     [1 << 6, 1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
@@ -75,7 +75,7 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
         (
             "thalweg_job_clock_offset_seconds",
             "gauge",
-            "How far the job's clock is ahead of the machine's; negative: behind.",
+            "How far the job's clock is ahead of the machine's; negative if it is behind.",
             |job| job.clock.ahead as f64 / 1e6,
         ),
         (
@@ -105,7 +105,7 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
         ("thalweg_source_bytes_total", "counter", "Bytes that the source gave.", |source| {
             source.bytes as f64
         }),
-        ("thalweg_source_queued_bytes", "gauge", "What waits to be decoded.", |source| {
+        ("thalweg_source_queued_bytes", "gauge", "Bytes that wait to be decoded.", |source| {
             source.tasks.iter().map(|task| task.queued_bytes).sum::<u64>() as f64
         }),
         ("thalweg_source_busy_seconds_total", "counter", "Time spent on decoding.", |source| {
@@ -127,7 +127,7 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_source_lag_seconds",
         "gauge",
-        "The newest event time given is so far behind the job's clock.",
+        "How far the newest event time given is behind the job's clock.",
     );
     for (job, source) in sources() {
         if let Some(lag) = source.lag {
@@ -151,7 +151,7 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_source_connections_closed_total",
         "counter",
-        "Connections that a source has closed by itself: silent for too long, or while others wanted in, or with the \
+        "Connections that a source has closed by itself: silent for too long, or while others waited, or with the \
          largest of too many unfinished records.",
     );
     for (job, source, counts) in connections() {
@@ -159,7 +159,7 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
             text.series(&[("job", &job.name), ("source", &source.name), ("reason", reason)], count);
         }
     }
-    text.family("thalweg_source_unfinished_bytes", "gauge", "What waits for the end of its record.");
+    text.family("thalweg_source_unfinished_bytes", "gauge", "Bytes that wait for the end of their record.");
     for (job, source, counts) in connections() {
         text.series(&[("job", &job.name), ("source", &source.name)], counts.unfinished_bytes());
     }
@@ -262,7 +262,7 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
             "Time that its tasks spent on work.",
             |operator| busy(&operator.tasks),
         ),
-        ("thalweg_operator_queued_bytes", "gauge", "What waits for its tasks.", |operator| {
+        ("thalweg_operator_queued_bytes", "gauge", "Bytes that wait for its tasks.", |operator| {
             operator.tasks.iter().map(|task| task.queued_bytes).sum::<u64>() as f64
         }),
         ("thalweg_operator_state_bytes", "gauge", "State in memory.", |operator| {
@@ -271,7 +271,7 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
         (
             "thalweg_operator_blocked_tasks",
             "gauge",
-            "Tasks held up because what follows is full.",
+            "Tasks held up because a later queue is full.",
             |operator| operator.tasks.iter().filter(|task| task.blocked).count() as f64,
         ),
     ];
@@ -290,7 +290,7 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
     per_operator_times(jobs, text);
 }
 
-/// Families of what some operators have and others do not.
+/// Families that some operators have and others do not.
 fn per_operator_with<T>(
     jobs: &[&JobSnapshot],
     text: &mut Text,
@@ -332,7 +332,7 @@ fn per_operator_tables(jobs: &[&JobSnapshot], text: &mut Text) {
         ("thalweg_operator_table_reloads_total", "counter", "Tables that were loaded anew.", |table| {
             table.reloads as f64
         }),
-        ("thalweg_operator_table_failed_reloads_total", "counter", "Files that were no table.", |table| {
+        ("thalweg_operator_table_failed_reloads_total", "counter", "Files that were not a table.", |table| {
             table.failed_reloads as f64
         }),
     ];
@@ -404,7 +404,7 @@ fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_operator_lag_seconds",
         "gauge",
-        "The newest event time taken is so far behind the job's clock.",
+        "How far the newest event time taken is behind the job's clock.",
     );
     for (job, operator) in operators() {
         if let Some(lag) = operator.lag {

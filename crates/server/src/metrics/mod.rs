@@ -1,8 +1,8 @@
 //! `/metrics` in the text format of Prometheus.
 //!
-//! * `http`: what this server counts itself.
-//! * `jobs`: what jobs count.
-//! * `sql`: what queries did to their processes.
+//! * `http`: counts of this server.
+//! * `jobs`: counts of jobs.
+//! * `sql`: counts of the processes that run queries.
 //! * `text`: how a family of series is written.
 
 mod http;

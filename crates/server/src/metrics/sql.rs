@@ -1,4 +1,4 @@
-//! What queries did to the processes that they run in.
+//! Counts of the processes that run queries.
 
 use crate::Sql;
 

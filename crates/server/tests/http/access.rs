@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access rights.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn told_where(reply: &Reply, code: &str) {
     assert_eq!((error["code"].as_str(), error["retry"].as_str()), (Some(code), Some("never")));
     assert_eq!(error["detail"], json!({ "token_file": path }));
     assert!(error["hint"].as_str().unwrap().contains(&path), "{error}");
-    assert!(!reply.body.contains(admin().reveal()), "the token itself is told");
+    assert!(!reply.body.contains(admin().reveal()), "the token itself is shown");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use thalweg_server::{AdminToken, Options, Running, Server};
 
 use crate::fake::FakeNode;
 
-/// How long a test waits for what has to come.
+/// How long a test waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The token of all servers under test.
@@ -70,13 +70,13 @@ impl Site {
         self.call("POST", path, &format!("Content-Type: {content_type}\r\n"), body.as_bytes())
     }
 
-    /// A request of somebody who has the admin token, with further header lines, on a connection of its own.
+    /// A request with the admin token, with further header lines, on a connection of its own.
     pub(crate) fn call(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
         let token = format!("Authorization: Bearer {}\r\n{headers}", admin().reveal());
         self.call_as_anyone(method, path, &token, body)
     }
 
-    /// The same of somebody who need not have it.
+    /// The same without the token.
     pub(crate) fn call_as_anyone(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
         let mut connection = self.connect();
         connection.send(method, path, headers, body);
@@ -157,7 +157,8 @@ impl Connection {
         );
         let mut request = head.into_bytes();
         request.extend_from_slice(body);
-        // Also where the reply is made before all of it is there: many clients would not look for one after a failed write.
+        // Also where the reply is made before all of it is there: many clients would not look for one after a failed
+        // write.
         self.write(&request);
     }
 

@@ -12,7 +12,7 @@ use crate::fake::Mode;
 
 const PATH: &str = "/v1/jobs/payments/sources/payments";
 
-/// Posts until it is answered: who is evicted in the same moment, or finds no place, tries again.
+/// Posts until it is answered: a client that is evicted in the same moment, or finds no place, tries again.
 fn posts(site: &Site) -> u16 {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -83,7 +83,7 @@ fn monitors_get_in_when_all_places_are_busy_and_others_are_told_so() {
     drop(crowd);
     site.node.release();
     for connection in &mut busy {
-        assert_eq!(connection.reply(false).status, 200, "who was busy was left alone");
+        assert_eq!(connection.reply(false).status, 200, "a busy connection was left alone");
     }
 }
 
@@ -161,7 +161,7 @@ fn misbehave(random: &mut Random, site: &Site, kept: &mut Vec<TcpStream>) -> std
             stream,
             "POST {PATH} HTTP/1.1\r\n{host}Content-Length: 99999999999999999999\r\n\r\n{lines}"
         )?,
-        // Chunks that are none.
+        // Malformed chunks.
         5 => {
             write!(stream, "POST {PATH} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n")?;
             let tails = ["ffffffffffffffff\r\n", "zz\r\n", "-1\r\n", "5\r\nab", "1\r\n\r\n\r\n", "0\r\nX: y"];

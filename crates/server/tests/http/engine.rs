@@ -114,11 +114,11 @@ fn a_job_is_replaced_and_goes_on_with_its_state() {
     assert_eq!(line["card_1h"], json!({"spent": 4.0, "n": 2}), "it goes on");
     assert_eq!(line["most"]["most"], 1.5, "and the new one begins");
 
-    // What would be refused stops nothing: mistakes, other names, and what does not go with the state.
+    // A file that would be refused stops nothing: mistakes, other names, and queries that do not fit the state.
     put(&FILE.replace("input: payments", "input: paymnts")).expect_error(400, "invalid_job_file");
     put(&FILE.replace("name: payments", "name: other")).expect_error(400, "invalid_request");
     put(&FILE.replace("time: ts", "")).expect_error(400, "invalid_request");
-    // What cannot be opened is found out when the old one has ended; that runs again.
+    // A file that cannot be opened is found out when the old one has ended; that runs again.
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let source = format!(
@@ -455,7 +455,7 @@ fn a_job_that_is_not_drained_is_aborted() {
     assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201, "and may start again");
 }
 
-/// A source that cannot be opened before the test says so.
+/// A source that cannot be opened before the test allows it.
 struct Stuck(Arc<(Mutex<bool>, Condvar)>);
 
 impl SourcePlugin for Stuck {
@@ -514,7 +514,7 @@ fn jobs_that_are_not_opened_hold_up_no_other_and_can_be_given_up() {
             }
         }
         site.post("/v1/jobs/stuck0", &file("stuck0")).expect_error(400, "invalid_request");
-        // Others start, work and stop beside them.
+        // Others start, work and stop meanwhile.
         assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
         assert_eq!(site.post(RECORDS, &payment(1_000, "c1", 2.5)).status, 200);
         assert_eq!(site.get("/readyz").status, 200);

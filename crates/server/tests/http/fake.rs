@@ -1,4 +1,4 @@
-//! A node that does as the test says.
+//! A node that acts by script.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use thalweg_server::snapshot::{
 };
 use thalweg_types::Error;
 
-/// What the source does with a body.
+/// How the source treats a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Mode {
     /// Lines that are JSON are answered with themselves and a number, others rejected.
     #[default]
     Answer,
-    /// As `Answer`, once the test says so.
+    /// As `Answer`, once the test allows it.
     Hold,
     Full,
     Draining,
@@ -105,7 +105,7 @@ impl FakeNode {
         self.change(|inner| inner.is_hanging = is_hanging);
     }
 
-    /// Waits until so many bodies are held.
+    /// Waits until `count` bodies are held.
     pub(crate) fn wait_for_held(&self, count: usize) {
         self.wait_until(|inner| inner.held.len() >= count);
     }
@@ -256,7 +256,7 @@ impl Control for FakeNode {
 
     fn job(&self, job: &str) -> Result<JobSnapshot, ControlError> {
         if job == "panics" {
-            panic!("as the test wants it");
+            panic!("as the test asks");
         }
         let mut inner = self.shared.state.lock().unwrap();
         inner.hanging += 1;

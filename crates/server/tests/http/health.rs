@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz`, `/metrics`, and what is refused while the node is not ready.
+//! `/healthz`, `/readyz`, `/metrics`, and requests that are refused while the node is not ready.
 
 use std::collections::HashMap;
 

@@ -92,7 +92,7 @@ fn rates_are_of_the_last_second() {
     assert_eq!(job["operators"][0]["tasks"][0]["busy_share"], 1.0, "never above 1");
     assert_eq!(job["operators"][0]["tasks"][1]["busy_share"], 0.0);
     let median = job["operators"][0]["latency"]["p50_seconds"].as_f64().unwrap();
-    assert!((1.0..1.13).contains(&median), "{median}: what came before counts no more");
+    assert!((1.0..1.13).contains(&median), "{median}: earlier ones count no more");
 
     // A job that was started again has nothing to do with its last run.
     site.node.set_snapshot(|job| {

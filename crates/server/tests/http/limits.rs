@@ -1,4 +1,4 @@
-//! What clients can do to a server: too much, too slowly, too many, not at all.
+//! Bad clients: too much, too slowly, too many, not at all.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn a_packed_body_is_unpacked_within_the_same_limits() {
     let bomb = gzip(&vec![b' '; 20_000_000]);
     send("gzip", &gzip(&vec![b' '; 100_001])).expect_error(413, "body_too_large");
     send("gzip", &bomb[..90_000]).expect_error(413, "body_too_large");
-    // What was taken is given back.
+    // The room that was taken is given back.
     assert_eq!(send("gzip", &gzip(format!("{{\"a\":\"{}\"}}", "x".repeat(90_000)).as_bytes())).status, 200);
 }
 
@@ -101,7 +101,7 @@ fn all_bodies_together_are_bounded() {
     let reply = site.post(PATH, &"x".repeat(1_500));
     reply.expect_error(503, "overloaded");
     assert!(reply.header("retry-after").is_some());
-    // What was held is given back.
+    // The room that was held is given back.
     for _ in 0..5 {
         assert_eq!(site.post(PATH, &format!("{{\"a\":\"{}\"}}", "x".repeat(900))).status, 200);
     }

@@ -1,4 +1,4 @@
-//! The server from outside: real sockets, a node that does as the test says, or (`engine`) a real one.
+//! The server from outside: real sockets, a node that acts by script, or (`engine`) a real one.
 
 mod access;
 mod bind;

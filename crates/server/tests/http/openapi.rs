@@ -1,4 +1,4 @@
-//! `/openapi.json` against what the server does.
+//! `/openapi.json` against the server.
 
 use std::collections::BTreeSet;
 

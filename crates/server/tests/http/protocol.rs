@@ -42,7 +42,7 @@ fn heads_are_bounded() {
         assert_eq!(connection.reply(false).status, 200, "the connection goes on");
     }
 
-    // What hyper itself refuses has no body.
+    // hyper's own refusals have no body.
     let mut connection = site.connect();
     connection.send("GET", "/healthz", &format!("X-Long: {}\r\n", "x".repeat(17 << 10)), b"");
     assert_eq!(connection.try_reply(false).map(|reply| reply.status), Some(431));

@@ -19,7 +19,7 @@ use crate::client::Site;
 
 const PATH: &str = "/v1/sql";
 const SQL: &str = "SELECT time, bytes FROM flows ORDER BY bytes";
-/// Fails behind some thousand rows.
+/// Fails after some thousand rows.
 const FAILS_LATE: &str = "SELECT 1 / (400000 - value) AS x FROM generate_series(1, 1000000)";
 const ENDLESS: &str =
     "SELECT count(x + y) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y)";

@@ -1,6 +1,6 @@
 //! CSV fields into typed columns: one pass over the block, each field read by the code of its type.
 //!
-//! Plain fields are read where they stand, eight bytes at a time; quotes, escapes and odd numbers take the slow
+//! Plain fields are read in place, eight bytes at a time; quotes, escapes and odd numbers take the slow
 //! path, which finds the field's end first and reads its text as `text.rs` says. A row that fails is taken back
 //! from the columns already filled and becomes a bad record.
 
@@ -29,7 +29,7 @@ pub(super) struct CsvDecoder {
     columns: Vec<Column>,
 }
 
-/// Why a row is no good: which field, what with it, and the text that was there.
+/// Why a row is bad: the field, the problem, and the text that was there.
 enum RowError {
     Field { field: usize, problem: Problem, got: Range<usize> },
     AfterQuote { at: usize },

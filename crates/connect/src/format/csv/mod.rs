@@ -11,8 +11,8 @@
 //!   Text after a closing quote is a reject. Blank lines are no records. Lines end in `\n` or `\r\n`.
 //! * Times are read as `times.rs` says.
 //! * `null` names more texts that are null where the field is nullable (`odd.rs`), `decimal_comma` makes the comma the
-//!   decimal sign. A line that begins with the text of `comment` is no record, before the header too; within quotes it is
-//!   part of the text. `skip_lines` leaves out lines at the beginning of each stream, whatever is in them.
+//!   decimal sign. A line that begins with the text of `comment` is no record, before the header too; within quotes it
+//!   is part of the text. `skip_lines` leaves out lines at the beginning of each stream, whatever is in them.
 //! * A quoted field may hold line ends. Where a quote turns out to be none, its own line is a reject (`quotes.rs`).
 //! * Written are a header, then the fields of struct columns as columns of their own (`card_1h.spent`), lists
 //!   as JSON. Null is the empty field. Fields that are left out where they are null are never columns.
@@ -145,10 +145,10 @@ fn delimiter(options: &Options) -> Result<u8, Error> {
     }
 }
 
-/// Options that say nothing of what is written.
+/// Options that do not affect writing.
 const READ_ONLY: [&str; 4] = ["null", "decimal_comma", "comment", "skip_lines"];
 
-/// What a comment begins with; empty where there are none.
+/// The prefix of a comment; empty if there are no comments.
 fn comment(options: &Options, delimiter: u8) -> Result<Arc<[u8]>, Error> {
     let Some(text) = options.text("comment") else { return Ok(Arc::default()) };
     let is_fine = text.bytes().next().is_some_and(|first| first != b'"' && first != delimiter)
@@ -164,7 +164,7 @@ fn comment(options: &Options, delimiter: u8) -> Result<Arc<[u8]>, Error> {
     .with_hint("write comment: \"#\""))
 }
 
-/// Bytes of what a comment begins with, at most.
+/// Bytes of the prefix of a comment, at most.
 const MOST_COMMENT: usize = 16;
 
 #[derive(Clone)]
@@ -172,10 +172,10 @@ struct CsvFormat {
     schema: Schema,
     header: bool,
     delimiter: u8,
-    /// What a field may be that plain CSV does not say.
+    /// Forms of a field beyond plain CSV.
     odd: Option<Arc<Odd>>,
     times: Arc<Times>,
-    /// What lines begin with that are no records; empty where there are none.
+    /// The prefix of lines that are comments; empty if there are none.
     comment: Arc<[u8]>,
     /// Lines at the beginning of a stream that are left out.
     skip_lines: u64,
@@ -227,7 +227,7 @@ impl Default for CsvFormat {
     }
 }
 
-/// Which field each column of the stream is: what a header says, or the schema's own order.
+/// Which field each column of the stream is: by a header, or in the schema's own order.
 #[derive(Debug)]
 struct Layout {
     /// By column of the stream, the field that it fills.
@@ -320,7 +320,7 @@ fn quoted_end(data: &[u8], at: usize) -> Option<usize> {
     closing_end(data, at + 1)
 }
 
-/// The place after the quote that closes what `at` is within.
+/// The place after the quote that closes the field which `at` is within.
 fn closing_end(data: &[u8], at: usize) -> Option<usize> {
     let mut at = at;
     loop {
@@ -332,7 +332,7 @@ fn closing_end(data: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// What holds behind a line: [`record_end`], a line at a time.
+/// The state after a line: [`record_end`], a line at a time.
 fn after(line: &[u8], is_open: bool, delimiter: u8) -> After {
     let mut at = 0;
     if memchr::memchr(b'"', line).is_none() {
@@ -350,7 +350,7 @@ fn after(line: &[u8], is_open: bool, delimiter: u8) -> After {
         at = end;
     }
     loop {
-        // Behind a quote that closed comes none that opens.
+        // After a quote that closed, none opens.
         if line.get(at) == Some(&b'"') {
             match quoted_end(line, at) {
                 Some(end) => at = end,
@@ -378,7 +378,7 @@ fn field_count(line: &[u8], delimiter: u8) -> Option<usize> {
     }
 }
 
-/// Length of a blank line at `at`, with its line end; 0 where there is none.
+/// Length of a blank line at `at`, with its line end; 0 if there is none.
 #[inline(always)]
 fn blank_line(data: &[u8], at: usize) -> usize {
     match data.get(at) {
@@ -394,7 +394,8 @@ fn is_comment(data: &[u8], at: usize, comment: &[u8]) -> bool {
     !comment.is_empty() && data.get(at..).is_some_and(|line| line.starts_with(comment))
 }
 
-/// Length of a line at `at` that is no record, blank or a comment, with its line end; 0 where it is a record, or begins one.
+/// Length of a line at `at` that is no record, blank or a comment, with its line end; 0 where it is a record, or begins
+/// one.
 #[inline(always)]
 fn other_line(data: &[u8], at: usize, comment: &[u8]) -> usize {
     match blank_line(data, at) {

@@ -7,7 +7,7 @@ use super::super::scan::float;
 use super::super::text::Problem;
 use crate::Options;
 
-/// What a field may be, as the options say. The default is plain CSV.
+/// The forms that the options allow for a field. The default is plain CSV.
 pub(super) struct Odd {
     /// Texts that mean null where the field is nullable.
     nulls: Vec<Vec<u8>>,
@@ -70,7 +70,7 @@ impl Odd {
         float(data, at, self.point?)
     }
 
-    /// Appends what `text`, which is not empty, stands for. `at` is its place in the block, if it has one.
+    /// Appends the value that `text`, which is not empty, represents. `at` is its place in the block, if it has one.
     pub(super) fn push(&self, column: &mut Column, text: &[u8], at: Option<usize>) -> Result<(), Problem> {
         if self.nulls.iter().any(|null| null == text) {
             if column.nullable {

@@ -12,8 +12,8 @@ use super::{
     record_end, trim_line_end,
 };
 
-/// Bytes of a header and of what comes before it at most: a journal keeps them with each block, however few records are in
-/// it.
+/// Bytes of a header and of the lines before it at most: a journal keeps them with each block, however few records are
+/// in it.
 const MOST_HEADER: usize = 256 << 10;
 
 pub(super) struct CsvSplitter {
@@ -23,7 +23,7 @@ pub(super) struct CsvSplitter {
     /// The header must still come, or the lines that are left out.
     wants_header: bool,
     layout: Option<Arc<Layout>>,
-    /// What holds where the first line is no header.
+    /// The layout that holds if the first line is not a header.
     former: Option<Arc<Layout>>,
     judge: Option<Judge>,
 }
@@ -49,7 +49,7 @@ impl CsvSplitter {
         self.format.max_record.min(MOST_HEADER)
     }
 
-    /// Where the header begins, behind the lines that are left out and behind blank lines and comments. Without a header,
+    /// Where the header begins, after the lines that are left out, blank lines and comments. Without a header,
     /// the end of the lines that are left out. `None` if not all of it is there.
     fn lead_end(&self, data: &[u8], start: usize, at_end: bool) -> Option<usize> {
         let mut at = start;
@@ -77,8 +77,8 @@ impl CsvSplitter {
         }
     }
 
-    /// The end of the header that begins behind `start`, `start` itself where there is none and another one holds, or `None`
-    /// if it is not all there.
+    /// The end of the header that begins after `start`, `start` itself if there is none and another one holds, or
+    /// `None` if it is not all there.
     fn header(&mut self, data: &[u8], start: usize, at_end: bool) -> Result<Option<usize>, Error> {
         let lead = self.lead_end(data, start, at_end);
         if lead.is_none() && data.len() - start <= MOST_HEADER {
@@ -111,7 +111,7 @@ impl CsvSplitter {
         let line_end = || memchr::memchr(b'\n', data.get(at..)?).map(|end| at + end + 1);
         let end = match record_end(data, at, self.format.delimiter) {
             Some(end) => end,
-            // A header that another one may stand for has one line: a quote that is open is one of a record.
+            // A header that another one may replace has one line: a quote that is open is in a record.
             None if self.former.is_some() && line_end().is_some() => line_end().unwrap_or(data.len()),
             None if at_end && at < data.len() => data.len(),
             // More than it may have with its line end: the rest is not waited for.
@@ -176,7 +176,7 @@ impl Splitter for CsvSplitter {
             true => self.lead_end(data, 0, false),
             false => Some(0),
         };
-        // What comes before the header may have any form.
+        // The lines before the header may have any form.
         let Some(data) = lead.and_then(|lead| data.get(lead..)).filter(|data| !data.is_empty()) else {
             return Ok(false);
         };
@@ -260,7 +260,7 @@ impl CsvSplitter {
         })
     }
 
-    /// The judge, which is made when it is wanted first, what lines are, and the layout.
+    /// The judge, which is made on first use, the grammar of lines, and the layout.
     fn judge_of<T>(
         &mut self,
         call: impl FnOnce(&mut Judge, &Lines<'_>, Option<&Preamble>) -> Result<T, Error>,

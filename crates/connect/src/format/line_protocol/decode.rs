@@ -1,7 +1,7 @@
 //! Points into typed columns.
 //!
-//! A point is first taken apart, which finds everything that is wrong with its form, then its values go into the columns
-//! by name. Names are guessed from the line before: after `host` comes what followed it last time.
+//! A point is first taken apart, which finds everything that is wrong with its form, then its values go into the
+//! columns by name. Names are guessed from the line before: after `host` comes the name that followed it last time.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(super) struct LineProtocolDecoder {
     /// When the block at hand arrived.
     arrival: Micros,
     names: Names,
-    /// By field, what filled it in the present record.
+    /// By field, the part that filled it in the present record.
     filled: Vec<Option<Part>>,
     point: Point,
     /// Places of the tags in `point` by name, for the series key and to find those that are there twice.
@@ -32,7 +32,7 @@ pub(super) struct LineProtocolDecoder {
     scratch: Vec<u8>,
 }
 
-/// What part of a line a value is from.
+/// The part of a line that a value is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Tag,
@@ -172,7 +172,7 @@ impl LineProtocolDecoder {
         key
     }
 
-    /// The field that a name means, cleared of what it had before.
+    /// The field that a name means, without its earlier value.
     fn find(
         &mut self,
         data: &[u8],
@@ -279,7 +279,7 @@ impl LineProtocolDecoder {
         pushed.map_err(|problem| column.describe(problem, &data[whole.clone()]))
     }
 
-    /// Makes null what is not there.
+    /// Makes missing values null.
     fn finish(&mut self, rows: usize) -> Result<(), Cow<'static, str>> {
         for (place, column) in self.columns.iter_mut().enumerate().filter(|(_, column)| column.len() == rows)
         {

@@ -9,7 +9,7 @@ use super::grammar::{can_be_written, escape, quote};
 use super::{Roles, convert};
 use crate::Options;
 
-/// What becomes of NaN and the infinities.
+/// How NaN and the infinities are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonFinite {
     Named,

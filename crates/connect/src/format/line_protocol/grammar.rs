@@ -1,21 +1,21 @@
-//! Where points begin and end, and what they are made of; nothing is understood here.
+//! Where points and their parts begin and end; values are not read here.
 
 use std::ops::Range;
 
 use super::super::quotes::After;
 
-/// What stands at a place between records.
+/// What is found at a place between records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A record without its line end and the blanks before it, and the place behind its line end.
+    /// A record without its line end and the blanks before it, and the place after its line end.
     Record { place: Range<usize>, next: usize },
     /// A record that begins here, and a quote in it is open where the data ends.
     Open { start: usize },
-    /// No record follows. The last line may be a comment that goes on behind the data.
+    /// No record follows. The last line may be a comment that goes on after the data.
     End { in_comment: bool },
 }
 
-/// The next record at or behind `at`, where a line begins. A record may lack its line end; the caller knows whether the
+/// The next record at or after `at`, where a line begins. A record may lack its line end; the caller knows whether the
 /// data ends there.
 pub(super) fn next_record(data: &[u8], at: usize) -> Next {
     let at = match next_start(data, at) {
@@ -38,7 +38,7 @@ pub(super) enum Start {
     },
 }
 
-/// The place at or behind `at`, where a line begins, at which the next record begins: behind blanks and comments.
+/// The place at or after `at`, where a line begins, at which the next record begins: after blanks and comments.
 pub(super) fn next_start(data: &[u8], at: usize) -> Start {
     let mut at = at;
     loop {
@@ -64,7 +64,7 @@ fn record_end(data: &[u8], at: usize) -> Option<usize> {
     loop {
         let end = memchr::memchr(b'\n', &data[start..]).map_or(data.len(), |end| start + end);
         match after(&data[start..end], is_open) {
-            // What is broken is no record, and its splitter has taken it apart.
+            // A broken line is not a record, and the splitter has taken it apart.
             After::Ends | After::Broken => return Some(end),
             After::Open if end == data.len() => return None,
             After::Open => (start, is_open) = (end + 1, true),
@@ -72,7 +72,7 @@ fn record_end(data: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// What holds behind a line.
+/// The state after a line.
 pub(super) fn after(line: &[u8], is_open: bool) -> After {
     let mut at = 0;
     if memchr::memchr(b'"', line).is_none() {
@@ -85,7 +85,7 @@ pub(super) fn after(line: &[u8], is_open: bool) -> After {
         }
         at = end;
     } else {
-        // Quotes mean something only behind the equals sign of a field.
+        // Quotes have a meaning only after the equals sign of a field.
         at = until(line, at, |byte| matches!(byte, b' ' | b'\n'));
     }
     loop {
@@ -123,12 +123,12 @@ fn until(data: &[u8], at: usize, stops: impl Fn(u8) -> bool) -> usize {
     at
 }
 
-/// The place behind the closing quote of the string whose opening quote is at `at`.
+/// The place after the closing quote of the string whose opening quote is at `at`.
 fn string_end(data: &[u8], at: usize) -> Option<usize> {
     closing_end(data, at + 1)
 }
 
-/// The place behind the quote that closes the string which `at` is within.
+/// The place after the quote that closes the string which `at` is within.
 fn closing_end(data: &[u8], at: usize) -> Option<usize> {
     let mut at = at;
     loop {
@@ -152,7 +152,7 @@ pub(super) enum Value {
     Text(Range<usize>),
 }
 
-/// A point taken apart: where its pieces stand, as they are written.
+/// A point taken apart: the places of its pieces, as written.
 #[derive(Debug, Default)]
 pub(super) struct Point {
     pub(super) measurement: Range<usize>,
@@ -162,7 +162,7 @@ pub(super) struct Point {
     pub(super) time: Option<Range<usize>>,
 }
 
-/// What is wrong, and where.
+/// A syntax error: what was expected, and where.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flaw {
     pub(super) at: usize,
@@ -261,7 +261,7 @@ fn is_whole(text: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Digits with a point and an exponent, or the name of what is no number.
+/// Digits with a point and an exponent, or the name of a value that is not a number.
 fn is_number(text: &[u8]) -> bool {
     if matches!(text, b"NaN" | b"Infinity" | b"-Infinity") {
         return true;
@@ -282,12 +282,12 @@ fn is_number(text: &[u8]) -> bool {
     points <= 1 && digits > 0 && !exponent.is_empty() && exponent.iter().all(u8::is_ascii_digit)
 }
 
-/// Appends what a name, a tag's value or a measurement stands for.
+/// Appends a name, a tag's value or a measurement without its escapes.
 pub(super) fn unescape(text: &[u8], out: &mut Vec<u8>) {
     take_out(text, out, |byte| matches!(byte, b',' | b'=' | b' '));
 }
 
-/// Appends what the inside of quotes stands for.
+/// Appends the inside of quotes without its escapes.
 pub(super) fn unescape_text(text: &[u8], out: &mut Vec<u8>) {
     take_out(text, out, |byte| matches!(byte, b'"' | b'\\'));
 }

@@ -1,19 +1,19 @@
 //! Influx line protocol: `measurement,tag=v,tag2=v field=1i,f2=2.5,f3="text",f4=t 1465839830100400200`.
 //!
 //! Tags and fields are values of the record by name, the measurement, the time stamp and the *series key* under names
-//! that options give. All field types work; what the schema does not name is checked and ignored.
+//! that options give. All field types work; names that are not in the schema are checked and ignored.
 //!
 //! * A tag is text and is read as in every text format (`text.rs`). A field is a number (`1i`, `1u`: whole ones; `1`,
 //!   `1e3`, `2.5`), a boolean (`t`, `T`, `true`, `True`, `TRUE` and so for false) or a text in quotes. A whole number
 //!   fits every numeric type and timestamps (in their unit), other numbers `float64` and `decimal` (exactly), and
 //!   integers where they are whole after all. A text fits `string`, `bytes` (base64), `ip`, `decimal` and timestamps
 //!   (a date).
-//! * `\` escapes a comma, an equals sign or a space outside of quotes, and a quote or `\` within; elsewhere it stands for
-//!   itself. Line ends may stand in quotes only. Where a quote turns out to be none, its own line is a reject
+//! * `\` escapes a comma, an equals sign or a space outside of quotes, and a quote or `\` within; elsewhere it is
+//!   itself. Line ends may be in quotes only. If a quote turns out not to be one, its own line is a reject
 //!   (`quotes.rs`).
-//! * A tag that is there twice is a reject; of a field that is there twice the last one counts. A name that is both a tag
-//!   and a field is a reject unless `tags` says which one is meant.
-//! * What is missing is null where the field is nullable, and a reject otherwise. A time stamp that is missing is null
+//! * A tag that is there twice is a reject; of a field that is there twice the last one counts. A name that is both a
+//!   tag and a field is a reject unless `tags` says which one is meant.
+//! * A missing value is null if the field is nullable, and a reject otherwise. A time stamp that is missing is null
 //!   where its field is nullable, and the arrival of the point otherwise. A missing
 //!   tag and an empty one are the same: a `string` that `tags` names is empty then.
 //! * Time stamps are in `precision` and become counts of the field's unit; finer digits round down.
@@ -22,8 +22,8 @@
 //! * Blank lines and those that begin with `#` are no records. Lines end in `\n` or `\r\n`.
 //!
 //! Written are the measurement, the tags in the order of their names, the other fields (those of structs as
-//! `card_1h.spent`, lists as text in JSON, nulls not at all) and the time stamp: that of its field, and where the schema
-//! has none the event time. Whole numbers have `i` (`u` only where they are too large for it), decimals all
+//! `card_1h.spent`, lists as text in JSON, nulls not at all) and the time stamp: that of its field, and where the
+//! schema has none the event time. Whole numbers have `i` (`u` only where they are too large for it), decimals all
 //! their places. A record that has no field, or a measurement or tag that cannot be said (one with a line end, or a
 //! backslash at its end), is skipped and counted. NaN and the infinities are written by their names; databases have no
 //! such numbers, and the sinks for them leave them out.
@@ -131,7 +131,7 @@ impl FormatPlugin for LineProtocol {
     }
 }
 
-/// What the fields of a schema are in a line.
+/// The parts of a line that the fields of a schema are.
 #[derive(Clone)]
 struct Roles {
     measurement: Option<usize>,
@@ -144,7 +144,7 @@ struct Roles {
 
 impl Roles {
     /// # Errors
-    /// Where an option names a field that there is none of, or one of the wrong type.
+    /// If an option names a field that does not exist or has the wrong type.
     fn new(schema: &Schema, options: &Options) -> Result<Self, Error> {
         let of_type =
             |key: &str, name: &str, fits: fn(&DataType) -> bool, expected: &str| match schema.field(name) {

@@ -1,7 +1,7 @@
 //! A JSON array as a row of elements, so that one that is no good costs no other.
 //!
-//! Elements are found by their commas. Where one is no JSON, its end is where brackets and strings say so if nothing else
-//! in it is looked at; where even these do not end, it reaches to the end of the text.
+//! Elements are found by their commas. Where one is no JSON, its end is where brackets and strings say so if nothing
+//! else in it is looked at; where even these do not end, it reaches to the end of the text.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::decode::describe_json;
 use super::json::{JsonError, skip_blanks, value_end};
 
-/// What stands between two commas of an array.
+/// The text between two commas of an array.
 pub(crate) enum Element {
     /// A JSON value of any kind, without blanks around it.
     Value(Range<usize>),
@@ -48,7 +48,7 @@ impl<'a> Array<'a> {
         Some(Self { text, at: at + usize::from(is_empty), number: 0, state })
     }
 
-    /// Whether something stands behind the end of the array; known when all elements have been given.
+    /// Whether something follows the end of the array; known when all elements have been given.
     pub(crate) fn is_followed(&self) -> bool {
         self.state == State::Closed && skip_blanks(self.text, self.at) < self.text.len()
     }
@@ -74,7 +74,7 @@ impl<'a> Array<'a> {
         Element::Broken(place, Cow::Owned(format!("element {} of the array: {reason}", self.number)))
     }
 
-    /// Goes on behind an element that ends at `end`.
+    /// Goes on after an element that ends at `end`.
     fn pass(&mut self, end: usize) {
         self.at = (end + 1).min(self.text.len());
         self.state = match self.text.get(end) {
@@ -127,7 +127,7 @@ impl Iterator for Array<'_> {
     }
 }
 
-/// Where the comma or bracket stands that ends a broken element, by brackets and strings alone; the end of the text where
+/// The place of the comma or bracket that ends a broken element, by brackets and strings alone; the end of the text if
 /// there is none.
 fn guessed_end(text: &[u8], start: usize) -> usize {
     let (mut at, mut depth, mut is_string) = (start, 0_u64, false);
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the bytes: what is given stands in order, and nothing but commas, brackets and blanks between.
+        /// Whatever the bytes, elements are given in order, with nothing but commas, brackets and blanks between them.
         #[test]
         fn elements_leave_nothing_out(text in "\\[[\\[\\]{},:\"\\\\1a \n]{0,60}") {
             let mut array = Array::begin(text.as_bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! Lines of JSON into typed columns, without a tree in between.
 //!
-//! Each line is read twice: once over its tokens, which notes where the value of each field stands, then field
+//! Each line is read twice: once over its tokens, which notes where the value of each field is, then field
 //! by field into the columns. So keys may come in any order, twice or not at all, and a bad line touches no
 //! column before it is known to be one. Keys are guessed from the line before: the key after `card` is looked
 //! up in a table only where it is not the one that follows `card` in the schema.
@@ -33,7 +33,7 @@ pub(super) struct NdjsonDecoder {
     scratch: Vec<u8>,
 }
 
-/// What stands where the value of a field should be.
+/// What is found where the value of a field should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Absent,
@@ -50,7 +50,7 @@ enum Token {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     token: Token,
-    /// How deep the key stands that filled it: a literal `user.id` counts before a nested one.
+    /// How deep the key is that filled it: a literal `user.id` counts before a nested one.
     depth: u32,
     start: usize,
     end: usize,
@@ -307,7 +307,7 @@ fn push_slot(
             values.push(false);
             Ok(())
         }
-        // Ids that somebody's program has as numbers: the digits as they stand.
+        // Ids that a program writes as numbers: the digits as they are.
         (Token::Number, Values::String(views)) => {
             views.push_block(data, start, end - start);
             Ok(())

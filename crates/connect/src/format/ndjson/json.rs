@@ -5,7 +5,7 @@ use super::super::scan::{controls, load8, matches, splat};
 /// Deepest nesting accepted, so that no input can exhaust the stack.
 pub(super) const MAX_DEPTH: usize = 128;
 
-/// What is wrong, and where.
+/// A syntax error: what was expected, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JsonError {
     pub(super) at: usize,
@@ -57,7 +57,7 @@ fn escape_end(line: &[u8], at: usize) -> Place {
     }
 }
 
-/// Appends what the inside of a string stands for. `None` where a surrogate has no partner.
+/// Appends the inside of a string without its escapes. `None` where a surrogate has no partner.
 pub(super) fn unescape(inside: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut rest = inside;
     while let Some(found) = memchr::memchr(b'\\', rest) {

@@ -4,10 +4,10 @@
 //!   a key is there twice the last one counts.
 //! * A field named `user.id` reads the key `"user.id"` if there is one, else `{"user":{"id":…}}`.
 //! * A key that is missing or null is null where the field is nullable, and a reject otherwise.
-//! * Numbers for `int64`, `uint64`, `float64`, `decimal`, `timestamp` and `ipv4_int`, read from the digits as they stand,
-//!   decimals never through a float; `true` and `false` for `bool`; strings for every type, with the same texts as in CSV
-//!   (`text.rs`). A number for a `string` is its digits as they stand. Nothing else is taken for a value: no number for a
-//!   `bool`, and no empty string for what is no `string`, not even where it may be null.
+//! * Numbers for `int64`, `uint64`, `float64`, `decimal`, `timestamp` and `ipv4_int`, read from the digits as they are,
+//!   decimals never through a float; `true` and `false` for `bool`; strings for every type, with the same texts as in
+//!   CSV (`text.rs`). A number for a `string` is its digits as they are. Nothing else is taken for a value: no number
+//!   for a `bool`, and no empty string for other types than `string`, not even where it may be null.
 //! * Lines of nothing but blanks are no records. Lines end in `\n` or `\r\n`.
 //! * Written compactly, one object a line, in the order of the schema: struct columns as objects, lists as
 //!   arrays, timestamps as numbers of their unit, decimals, NaN and the infinities as strings.

@@ -1,8 +1,9 @@
-//! Event times of made-up flows: the load follows the hours of the day, and still each time follows from the offset alone.
+//! Event times of made-up flows: the load follows the hours of the day, and still each time follows from the offset
+//! alone.
 //!
-//! Records are evenly spaced on a clock of *work*, of which each day has as much as it has time. Within a day a slot of five
-//! minutes takes work by its load, so work leads to time by a table of 289 bounds and a rule of three, and time to work the
-//! other way round. All of it is in whole numbers, so that no platform makes other times.
+//! Records are evenly spaced on a clock of *work*, of which each day has as much as it has time. Within a day a slot of
+//! five minutes takes work by its load, so work leads to time by a table of 289 bounds and a rule of three, and time to
+//! work the other way round. All of it is in whole numbers, so that no platform makes other times.
 
 use thalweg_types::{Micros, Offset};
 
@@ -49,7 +50,7 @@ impl Clock {
     pub(super) fn time(&self, offset: Offset) -> Micros {
         let jitter = below(random(self.seed, 0, offset), self.gap as u64);
         let since = offset.saturating_mul(self.gap as u64).saturating_add(jitter);
-        // Half of what fits is some 146,000 years.
+        // Half of the range is some 146,000 years.
         let work = self.start + (since.min(i64::MAX as u64 / 2)) as Micros;
         let (day, rest) = (work.div_euclid(DAY), work.rem_euclid(DAY));
         let slot = self.bounds.partition_point(|bound| *bound <= rest) - 1;

@@ -1,7 +1,7 @@
 //! The members of a made-up exchange: behind which address of which port of which switch a network is.
 //!
-//! Members have ports on all agents in turn. Every tenth one, from the tenth on, has no port of its own: it is behind the
-//! router of the one before it, on a VLAN of its own, so that only MAC address and VLAN together say who it is.
+//! Members have ports on all agents in turn. Every tenth one, from the tenth on, has no port of its own: it is behind
+//! the router of the one before it, on a VLAN of its own, so that only MAC address and VLAN together say who it is.
 
 use std::net::Ipv4Addr;
 
@@ -67,7 +67,7 @@ impl Members {
 
     pub(super) fn mac(member: u64) -> [u8; 6] {
         let [.., b, c, d] = Self::port_owner(member).to_be_bytes();
-        // The second bit of the first byte: given by whoever runs the network.
+        // The second bit of the first byte: assigned by the operator of the network.
         [0x02, 0x1f, 0x0a, b, c, d]
     }
 
@@ -79,7 +79,7 @@ impl Members {
         }
     }
 
-    /// What the member is called: as its own network, where it has one.
+    /// The name of the member: that of its own network, if it has one.
     pub(super) fn name(member: u64) -> String {
         match usize::try_from(member) {
             Ok(rank) if rank < networks::COUNT => Networks::name(rank),

@@ -1,11 +1,13 @@
 //! Sampled packets of a made-up internet exchange, in the rows of `type: sflow`.
 //!
-//! Who talks with whom lasts: a record picks a pair of hosts by its rank, the first ranks far more often, and the pair's rank
-//! says all that lasts of it: hosts, networks, members, service. Ports of clients change every two minutes; direction, length
-//! and flags are each packet's own. A packet is seen where it comes in: agent and interface are those of its sender's member.
+//! The pairs of hosts are fixed: a record picks one by its rank, the first ranks far more often, and the pair's rank
+//! says all that lasts of it: hosts, networks, members, service. Ports of clients change every two minutes; direction,
+//! length and flags are each packet's own. A packet is seen where it comes in: agent and interface are those of its
+//! sender's member.
 //!
-//! Columns are those of a sample, so that a job takes either; what switches of an exchange do not say is null. `sequence`,
-//! `datagram`, `sample_pool` and `uptime` ascend for each agent, with gaps, as no record knows how many came before it.
+//! Columns are those of a sample, so that a job takes either; fields that switches of an exchange do not send are null.
+//! `sequence`, `datagram`, `sample_pool` and `uptime` ascend for each agent, with gaps, as no record knows how many
+//! came before it.
 
 mod clock;
 mod members;
@@ -77,7 +79,7 @@ struct End {
     port: u64,
 }
 
-/// What lasts of two hosts that talk.
+/// The fixed part of a pair of hosts.
 struct Pair {
     server: End,
     client: End,
@@ -115,7 +117,7 @@ impl Flows {
         let chance = |stream: u64| random(self.seed, 100 + stream, rank);
         let server = self.by_size.pick(unit(chance(0))) as usize;
         let mut client = self.by_size.pick(unit(chance(1))) as usize;
-        // What stays within a member does not cross the exchange; with one member alone, everything does.
+        // Traffic within a member does not cross the exchange; with one member alone, everything does.
         for _ in 0..8 {
             if self.members.of_network(client) != self.members.of_network(server) {
                 break;

@@ -1,9 +1,9 @@
 //! The networks between which made-up flows run: their AS numbers, address ranges, hosts and names.
 //!
-//! Networks are ranked: the first ones are large and talk most. Each has IPv4 ranges in /16s of their own, spread over the
-//! unicast space without what is reserved; every second one has an IPv6 /32 as well. Its hosts are numbered, and the number
-//! leads to the address. AS numbers are of the range for private use and domains end in `.example`, so that none is anybody's;
-//! the addresses are whoever's they are.
+//! Networks are ranked: the first ones are large and talk most. Each has IPv4 ranges in /16s of their own, spread over
+//! the unicast space without reserved ranges; every second one has an IPv6 /32 as well. Its hosts are numbered, and the
+//! number leads to the address. AS numbers are of the range for private use and domains end in `.example`, so that they
+//! belong to nobody; the addresses may belong to real networks.
 
 use crate::generate::ranks::Ranks;
 use crate::generate::{below, mix};
@@ -15,7 +15,7 @@ pub(super) const COUNT: usize = 5_200;
 const FIRST_ASN: u32 = 4_200_000_000;
 /// A prime above the number of addresses of every network: host numbers times this visit each address once.
 const STRIDE: u64 = 2_654_435_761;
-/// IPv6 hosts for each IPv4 host, one in so many.
+/// IPv4 hosts for each IPv6 host.
 const V6_SHARE: f64 = 4.0;
 /// Of the hosts, in percent, how many have a name.
 const NAMED_V4: u64 = 70;
@@ -62,7 +62,7 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// Networks with about so many IPv4 hosts.
+    /// Networks with about `hosts` IPv4 hosts.
     pub(super) fn new(seed: u64, hosts: u64) -> Self {
         let slots = slots(seed);
         let weight = |rank: usize| 1.0 / (rank as f64 + 10.0);
@@ -159,14 +159,14 @@ impl Networks {
         [FIRST_WORDS[first], SECOND_WORDS[rest % SECOND_WORDS.len()], KINDS[rest / SECOND_WORDS.len()]]
     }
 
-    /// What the network is called: `AMBERLINE-NET Amber Line Net`.
+    /// The name of the network: `AMBERLINE-NET Amber Line Net`.
     pub(super) fn name(rank: usize) -> String {
         let [first, second, kind] = Self::words(rank);
         let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
         format!("{} {} {} {}", handle(rank).to_uppercase(), capital(first), capital(second), capital(kind))
     }
 
-    /// The name of a host: `None` where there is none, empty where the address is known to have none.
+    /// The name of a host: `None` where there is none, empty if the address is known to have none.
     pub(super) fn host_name(&self, rank: usize, host: u64, is_v6: bool) -> Option<String> {
         let chance = mix(self.seed ^ mix(host << 1 | u64::from(is_v6)) ^ (rank as u64) << 40);
         if chance % 100 >= if is_v6 { NAMED_V6 } else { NAMED_V4 } {

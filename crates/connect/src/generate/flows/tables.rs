@@ -23,7 +23,7 @@ fn no_file(path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::external(format!("write {path:?}")).with_source(error)
 }
 
-/// What [`Flows::write_tables`] would say, without making anything.
+/// Fails as [`Flows::write_tables`] would, without making anything.
 pub(in crate::generate) fn probe_tables(folder: &Path) -> Result<(), Error> {
     if folder.is_dir() {
         let mut paths = TABLES.iter().map(|name| folder.join(name)).filter(|path| !path.exists());

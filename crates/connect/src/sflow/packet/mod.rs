@@ -1,8 +1,8 @@
-//! What the first bytes of a packet say of it: link, network and transport headers, as far as they are there.
+//! Reads the first bytes of a packet: link, network and transport headers, as far as they are there.
 //!
-//! A sampled header is cut after 64 to 256 bytes, so every layer may end early; what was read before stays. Ethernet with
-//! its tags, MPLS and PPPoE are read here, IP with options and extension headers by `etherparse`, and what tunnels carry in
-//! [`tunnel`].
+//! A sampled header is cut after 64 to 256 bytes, so every layer may end early; the fields that were read before stay.
+//! Ethernet with its tags, MPLS and PPPoE are read here, IP with options and extension headers by `etherparse`, and
+//! packets that tunnels carry in [`tunnel`].
 
 mod tunnel;
 
@@ -33,7 +33,7 @@ const MAX_FRAMES: u8 = 4;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packet<'a> {
     pub(super) macs: Option<Macs>,
-    /// EtherType behind the tags.
+    /// EtherType after the tags.
     pub(super) ethertype: Option<u16>,
     /// Tags from the outermost on: VLAN id and priority.
     pub(super) vlan: Option<Vlan>,
@@ -46,24 +46,25 @@ pub(crate) struct Packet<'a> {
     pub(super) tcp_flags: Option<u8>,
     /// Type and code.
     pub(super) icmp: Option<(u8, u8)>,
-    /// What it is a part of, where it is one of several IP fragments.
+    /// The packet that it is a part of, if it is one of several IP fragments.
     pub(crate) part: Option<Part<'a>>,
-    /// The Ethernet frame that its labels carry (a pseudowire); `ip` and what follows are those of the packet in it.
+    /// The Ethernet frame that its labels carry (a pseudowire); `ip` and the later fields are those of the packet in
+    /// it.
     frame: Option<&'a [u8]>,
     /// How many frames it is in.
     depth: u8,
-    /// What follows the last header that was read.
+    /// The bytes after the last header that was read.
     rest: &'a [u8],
 }
 
 /// One of the fragments that a packet was split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
-    /// Protocol of what the whole packet carries; each fragment says it, the first one counts.
+    /// Protocol of the payload of the whole packet; each fragment says it, the first one counts.
     pub(crate) protocol: u8,
     pub(crate) is_v6: bool,
     pub(crate) id: u32,
-    /// Where it begins in what the packet carries, in bytes.
+    /// Where it begins in the payload of the packet, in bytes.
     pub(crate) start: u32,
     pub(crate) is_last: bool,
     /// Bytes that it had when it was sent.
@@ -88,7 +89,7 @@ pub(super) struct Vlan {
 pub(crate) struct Ip {
     pub(crate) source: Address,
     pub(crate) destination: Address,
-    /// Behind all extension headers.
+    /// After all extension headers.
     pub(super) protocol: u8,
     /// Type of service, or traffic class: all eight bits.
     pub(super) tos: u8,
@@ -100,7 +101,7 @@ pub(crate) struct Ip {
     pub(super) fragment: Option<Fragment>,
 }
 
-/// What IPv4 always says, and IPv6 of fragments only.
+/// Fields that IPv4 always has, and IPv6 in fragments only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fragment {
     pub(super) id: u32,
@@ -142,7 +143,7 @@ impl<'a> Packet<'a> {
         packet
     }
 
-    /// What stands behind an EtherType that may be that of a tag.
+    /// Reads the bytes after an EtherType that may be that of a tag.
     fn tagged(&mut self, mut kind: u16, mut rest: &'a [u8]) {
         for tags in 0..MAX_TAGS {
             if !VLAN_TAGS.contains(&kind) {
@@ -174,7 +175,7 @@ impl<'a> Packet<'a> {
         packet
     }
 
-    /// What stands behind an EtherType, or the length of a frame of IEEE 802.3.
+    /// Reads the bytes after an EtherType, or the length of a frame of IEEE 802.3.
     fn typed(&mut self, kind: u16, rest: &'a [u8]) {
         const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
         let (kind, rest) = match (kind < 0x600, rest.strip_prefix(&SNAP)) {
@@ -243,7 +244,7 @@ impl<'a> Packet<'a> {
         }
         let payload = slice.payload().payload;
         self.rest = payload;
-        // What follows in a later fragment is no header.
+        // The bytes of a later fragment are not a header.
         if ip.fragment.is_none_or(|fragment| fragment.offset == 0) {
             self.transport(ip.protocol, payload);
         }
@@ -302,7 +303,8 @@ pub(crate) fn link_packet(link: i32, bytes: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// What a fragment holds: the bytes behind its IPv4 header, or behind its fragment header. `None` where a length is none.
+/// The contents of a fragment: the bytes after its IPv4 header, or after its fragment header. `None` if a length is
+/// invalid.
 fn part<'a>(bytes: &'a [u8], slice: &LaxIpSlice<'_>, fragment: Fragment) -> Option<Part<'a>> {
     let (head, whole, protocol) = match slice {
         LaxIpSlice::Ipv4(v4) => {
@@ -342,7 +344,7 @@ fn part<'a>(bytes: &'a [u8], slice: &LaxIpSlice<'_>, fragment: Fragment) -> Opti
 
 fn ipv4(slice: &LaxIpv4Slice<'_>) -> Ip {
     let header = slice.header();
-    // What follows in a later fragment is no header, whatever it looks like.
+    // The bytes of a later fragment are not a header, whatever they look like.
     let is_later = header.fragments_offset().value() != 0;
     Ip {
         source: from_v4(header.source()),
@@ -385,7 +387,7 @@ fn ipv6(slice: &LaxIpv6Slice<'_>) -> Ip {
         protocol: protocol.0,
         tos: header.traffic_class(),
         ttl: header.hop_limit(),
-        // Zero stands for a length that a hop-by-hop option tells.
+        // Zero: a hop-by-hop option has the length.
         length: (header.payload_length() > 0).then(|| 40 + u64::from(header.payload_length())),
         flow_label: Some(header.flow_label().value()),
         fragment,

@@ -8,7 +8,7 @@ pub(super) fn ethernet(parts: &[&[u8]]) -> Vec<u8> {
     [&[&MACS[..]], parts].concat().concat()
 }
 
-/// An IPv4 packet of a protocol from 10.0.0.1 to 10.0.0.2 with this payload; flags and offset as they stand.
+/// An IPv4 packet of a protocol from 10.0.0.1 to 10.0.0.2 with this payload; flags and offset as in the header.
 pub(super) fn v4(protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let length = (20 + payload.len() as u16).to_be_bytes();
     let fragment = fragment.to_be_bytes();
@@ -91,7 +91,7 @@ fn ip_says_all_that_its_header_says() {
     assert_eq!((ip.tos, ip.ttl, ip.length, ip.protocol), (0xb8, 63, Some(34), 6));
     assert_eq!(ip.fragment, Some(Fragment { id: 7, offset: 0, more: false, dont: true }));
     assert_eq!((packet.ports, packet.tcp_flags), (Some((443, 80)), Some(0x18)));
-    // Header of 24 bytes: ports stand behind the options.
+    // Header of 24 bytes: ports come after the options.
     let mut options = v4(6, 0, &[7, 4, 0, 0, 1, 187, 0, 80]);
     options[0] = 0x46;
     assert_eq!(Packet::ip(&options).ports, Some((443, 80)));

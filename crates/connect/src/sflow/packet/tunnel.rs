@@ -1,7 +1,7 @@
 //! Packets that other packets carry: VXLAN, Geneve, GRE, IP in IP, and Ethernet under MPLS labels.
 //!
-//! Tunnels that are wanted are followed to the innermost packet, at most [`MAX_TUNNELS`] of them. Nothing under MPLS labels
-//! says what it is: [`under_labels`] guesses.
+//! Tunnels that are wanted are followed to the innermost packet, at most [`MAX_TUNNELS`] of them. Nothing under MPLS
+//! labels says which kind it is: [`under_labels`] guesses.
 
 use std::borrow::Cow;
 
@@ -38,7 +38,7 @@ impl Tunnels {
     /// The tunnels of these names.
     ///
     /// # Errors
-    /// At the first name that is none.
+    /// At the first name that is not a tunnel's.
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let mut tunnels = Self::default();
         for name in names {
@@ -64,7 +64,8 @@ pub(in crate::sflow) struct Inner<'a> {
     /// From the outermost on; `depth` of them.
     names: [&'static str; MAX_TUNNELS],
     depth: usize,
-    /// VNI of VXLAN and Geneve, key of GRE, last label of Ethernet under MPLS: that of the innermost tunnel which has one.
+    /// VNI of VXLAN and Geneve, key of GRE, last label of Ethernet under MPLS: that of the innermost tunnel which has
+    /// one.
     pub(in crate::sflow) id: Option<u32>,
     pub(in crate::sflow) packet: Packet<'a>,
 }
@@ -79,7 +80,7 @@ impl Inner<'_> {
     }
 }
 
-/// What one tunnel carries.
+/// The packet that a tunnel carries.
 struct Carried<'a> {
     name: &'static str,
     id: Option<u32>,
@@ -130,7 +131,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What GRE or Geneve carries, by its EtherType.
+    /// The packet in GRE or Geneve, by its EtherType.
     fn of_type(kind: u16, payload: &'a [u8]) -> Self {
         if kind == BRIDGED {
             return Packet::ethernet(payload);
@@ -149,7 +150,8 @@ fn vxlan(header: &[u8]) -> Option<Carried<'_>> {
     is_valid.then(|| Carried { name: "vxlan", id: Some(id), packet: Packet::ethernet(&header[8..]) })
 }
 
-/// RFC 8926, section 3.4: version and length of the options in words, flags, EtherType, VNI. Control packets carry none.
+/// RFC 8926, section 3.4: version and length of the options in words, flags, EtherType, VNI. Control packets carry
+/// none.
 fn geneve(header: &[u8]) -> Option<Carried<'_>> {
     const CONTROL: u8 = 0x80;
     let id = u32_at(header, 4)? >> 8;
@@ -191,7 +193,7 @@ fn ip_in_ip(payload: &[u8], version: u8) -> Option<Carried<'_>> {
     is_ip.then(|| Carried { name: "ipip", id: None, packet: Packet::ip(payload) })
 }
 
-/// What is under a label stack.
+/// The packet under a label stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Labelled<'a> {
     Ip,
@@ -200,15 +202,16 @@ pub(super) enum Labelled<'a> {
     Other,
 }
 
-/// Nothing says what labels carry. Four bits tell IP from a control word (RFC 4385), but where a pseudowire has none, the
-/// address that it begins with may look like either. So a frame is one that has an EtherType of which what follows is; of
-/// both, IP is what has a header without fault.
+/// Nothing says which packet labels carry. Four bits tell IP from a control word (RFC 4385), but where a pseudowire has
+/// none, the address that it begins with may look like either. So the bytes are a frame if a packet of its EtherType
+/// follows; of both, they are IP if the header has no fault.
 pub(super) fn under_labels(payload: &[u8]) -> Labelled<'_> {
     let Some(first) = payload.first() else { return Labelled::Other };
     let after_control_word = payload.get(4..).unwrap_or_default();
     match first >> 4 {
         4 | 6 if is_ip(payload) || !is_frame(payload) => Labelled::Ip,
-        // A tag before the EtherType reads as a frame of that type after a control word, but hardly the other way round.
+        // A tag before the EtherType reads as a frame of that type after a control word, but hardly the other way
+        // round.
         _ if is_frame(payload) => Labelled::Frame(payload),
         0 if is_frame(after_control_word) => Labelled::Frame(after_control_word),
         _ => Labelled::Other,

@@ -1,4 +1,4 @@
-//! One request: where it goes, and what its answer means.
+//! One request: its address, and the meaning of its answer.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ enum Credentials {
 
 impl Target {
     /// # Errors
-    /// What is wrong with the URL, or keys that do not go together; nothing is looked up.
+    /// If the URL is invalid or keys do not go together; nothing is looked up.
     pub(super) fn check(options: &Options) -> Result<Url, Error> {
         let text = options.text("url").unwrap_or_default();
         let unusable =
@@ -176,12 +176,12 @@ impl Client {
         let said: String = String::from_utf8_lossy(said).trim().chars().take(600).collect();
         let place = self.target.place();
         let error = |what: &str| format!("{place} {what} ({})", status.as_u16());
-        // What it says may be about points.
+        // Its message may be about points.
         let said = format!(": {said}");
         match status.as_u16() {
             408 | 429 | 500..=599 => Trouble::Passing {
                 error: Error::external(error("cannot take points now")).with_private(said),
-                // Who is told to come back later has not been heard.
+                // The server has not taken a request that it asks to repeat later.
                 unknown: !matches!(status.as_u16(), 429 | 503),
                 wait,
             },

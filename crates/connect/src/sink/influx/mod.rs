@@ -5,10 +5,11 @@
 //! In a durable job a cycle waits until all of its points have been taken.
 //!
 //! `database` (or neither it nor `bucket`) writes to `/write`, as InfluxDB 1 and QuestDB have it, `bucket` to
-//! `/api/v2/write`. A database that refuses what it is sent (400) stops the job, with what it said.
+//! `/api/v2/write`. A database that refuses points (400) stops the job, with its message.
 //! NaN and the infinities are left out, as these databases have none.
 //!
-//! Not here: how points are written (`format::line_protocol`), how requests are made (`client`) and repeated (`super::delivery`).
+//! Not here: how points are written (`format::line_protocol`), how requests are made (`client`) and repeated
+//! (`super::delivery`).
 
 mod client;
 

@@ -1,17 +1,18 @@
 //! Records into a table of PostgreSQL, by COPY.
 //!
-//! Exactly-once in a durable job: the rows of a cycle are one transaction, which also writes the number of the cycle into
-//! a table beside them (`thalweg_cycles`; one row per job and sink). Rows stream into the open transaction as they come;
-//! the commit of the cycle commits it. A connection that breaks, during COMMIT too, is made again, and the cycle table
-//! says whether the transaction happened; if not, all rows of the cycle are sent again. Cycles that come again after a
-//! restart are dropped where the table has them.
+//! Exactly-once in a durable job: the rows of a cycle are one transaction, which also writes the number of the cycle
+//! into a table next to them (`thalweg_cycles`; one row per job and sink). Rows stream into the open transaction as
+//! they come; the commit of the cycle commits it. A connection that breaks, during COMMIT too, is made again, and the
+//! cycle table says whether the transaction happened; if not, all rows of the cycle are sent again. Cycles that are
+//! replayed after a restart are dropped where the table has them.
 //!
-//! So the rows of a cycle are kept until it is committed, up to `cycle_bytes`: well below that the sink asks for the end of
-//! the cycle, then it holds the sources until the marker comes (`pace`). A cycle that is longer all the same fails the job.
-//! (Rows could go to a file, but a transaction that long holds up the database, too: shorter cycles are the answer.)
+//! So the rows of a cycle are kept until it is committed, up to `cycle_bytes`: well below that the sink asks for the
+//! end of the cycle, then it holds the sources until the marker comes (`pace`). A cycle that is longer all the same
+//! fails the job. (Rows could go to a file, but a transaction that long holds up the database, too: shorter cycles are
+//! the answer.)
 //!
-//! In a job that does not outlive its process there is a transaction per flush, and rows whose COMMIT nobody has heard of
-//! are sent again and counted: at-least-once.
+//! In a job that does not outlive its process there is a transaction per flush, and rows whose COMMIT nobody has heard
+//! of are sent again and counted: at-least-once.
 //!
 //! A field is the column of its name; those of structs have `_` for the dot (`card_1h_spent`), which needs no quotes in
 //! SQL. Fields that are left out where they are null are no columns.

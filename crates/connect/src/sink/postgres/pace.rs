@@ -1,9 +1,10 @@
 //! When a cycle is to end because of its rows, which are kept until it is committed.
 //!
-//! From a quarter of what may be kept the end of the cycle is asked for. It comes once the cycle before is committed; if
-//! that takes until half is reached, sources wait. The other half is for what is on its way to the sink by then.
+//! From a quarter of the limit on, the sink asks for the end of the cycle. It comes once the cycle before is committed;
+//! if that takes until half is reached, sources wait. The other half is for rows that are on their way to the sink by
+//! then.
 
-/// What to ask of the job.
+/// A request to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Ask {
     EndOfCycle,
@@ -33,8 +34,8 @@ impl Pace {
         (self.bytes, self.asked) = (0, None);
     }
 
-    /// What to ask for now. Each is asked for once in a cycle: what is asked for between a marker and its arrival would hold
-    /// for the next cycle, which may have nothing.
+    /// The request to make now. Each is asked for once in a cycle: a cycle that is asked for between a marker and its
+    /// arrival would hold for the next cycle, which may have nothing.
     pub(super) fn ask(&mut self) -> Option<Ask> {
         let ask = match self.bytes {
             bytes if bytes > self.limit / 2 => Some(Ask::Hold),

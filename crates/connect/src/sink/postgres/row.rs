@@ -1,7 +1,7 @@
 //! Records as rows of COPY's text format.
 //!
-//! Text, because the server then casts it to whatever type the column has: an `int64` fits a `bigint`, a `numeric` and a
-//! `text`. Timestamps are written as dates in UTC (finer digits than microseconds round down), bytes in hex, lists as
+//! Text, because the server then casts it to whatever type the column has: an `int64` fits a `bigint`, a `numeric` and
+//! a `text`. Timestamps are written as dates in UTC (finer digits than microseconds round down), bytes in hex, lists as
 //! JSON, all else as in every text format.
 
 use thalweg_types::{Batch, DataType, Error, Schema, TimeUnit, civil_from_days};
@@ -28,7 +28,7 @@ struct Column {
 
 impl RowEncoder {
     /// # Errors
-    /// Where two fields are one column, or a name is none that a column can have.
+    /// If two fields are one column, or a name cannot be a column's.
     pub(super) fn new(schema: &Schema) -> Result<Self, Error> {
         let mut columns: Vec<Column> = Vec::new();
         for leaf in leaves(schema.fields()) {

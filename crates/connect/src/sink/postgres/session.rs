@@ -37,9 +37,9 @@ pub(super) struct Target {
 
 impl Target {
     /// # Errors
-    /// What is wrong with the URL.
+    /// If the URL is invalid.
     pub(super) fn check(options: &Options) -> Result<Config, Error> {
-        // It may hold a password, so neither it nor what the parser says of it is repeated.
+        // It may hold a password, so neither it nor the parser's message is repeated.
         let config: Config = options.text("url").unwrap_or_default().parse().map_err(|_| {
             Error::user("url: expected the URL of a database, got something else")
                 .with_hint("such as postgres://me@127.0.0.1:5432/shop")
@@ -118,7 +118,7 @@ fn quoted(name: &str) -> String {
 /// A table's name, with its schema where there is a dot, as SQL takes it.
 ///
 /// # Errors
-/// Where it is none.
+/// If it is not the name of a table.
 pub(super) fn quoted_table(key: &str, name: &str) -> Result<String, Error> {
     let parts: Vec<&str> = name.splitn(2, '.').collect();
     if parts.iter().any(|part| part.is_empty() || part.contains('\0')) {
@@ -128,7 +128,7 @@ pub(super) fn quoted_table(key: &str, name: &str) -> Result<String, Error> {
     Ok(parts.into_iter().map(quoted).collect::<Vec<_>>().join("."))
 }
 
-/// A connection. Dropped, it is closed, and the server rolls back what was not committed.
+/// A connection. Dropped, it is closed, and the server rolls back the open transaction.
 pub(super) struct Session {
     target: Target,
     client: Client,
@@ -147,7 +147,7 @@ impl Session {
     pub(super) async fn open(target: &Target) -> Result<Self, Trouble> {
         let connected = target.config.connect(NoTls).await;
         let (client, connection) = connected.map_err(|error| judge(target, "connect to", error, false))?;
-        // What ends the connection is told to who uses the client.
+        // The client's callers get the error that ends the connection.
         let connection = tokio::spawn(async move { drop(connection.await) }).abort_handle();
         Ok(Self { target: target.clone(), client, connection, copy: None })
     }
@@ -208,8 +208,8 @@ impl Session {
         begun.map_err(self.trouble("begin a transaction in"))
     }
 
-    /// The sink's last cycle in the database. Its row is locked until the transaction ends: so a transaction of an earlier
-    /// connection has ended, one way or the other, before this says anything.
+    /// The sink's last cycle in the database. Its row is locked until the transaction ends: so a transaction of an
+    /// earlier connection has ended, one way or the other, before this says anything.
     pub(super) async fn lock_cycle(&self) -> Result<u64, Trouble> {
         let Target { cycles, job, sink, place, .. } = &self.target;
         let select = format!("SELECT cycle FROM {cycles} WHERE job = $1 AND sink = $2 FOR UPDATE");
@@ -268,7 +268,7 @@ fn judge(target: &Target, doing: &str, error: tokio_postgres::Error, unknown: bo
     let what = format!("{doing} {}", target.place);
     if let Some(said) = error.as_db_error() {
         let what = format!("{what}: refused with SQLSTATE {}", said.code().code());
-        // What it says may be about rows.
+        // Its message may be about rows.
         let mut text = format!(": {}", said.message());
         for more in [said.detail(), said.where_()].into_iter().flatten() {
             text.push_str(": ");
@@ -300,7 +300,7 @@ fn hint_of(code: &SqlState) -> &'static str {
     }
 }
 
-/// The server is starting, stopping, short of something, or was told to end the connection; locks and conflicts.
+/// The server is starting, stopping, short of something, or was asked to end the connection; locks and conflicts.
 fn may_pass(said: &DbError) -> bool {
     let code = said.code();
     let class = &code.code()[..2];

@@ -17,7 +17,7 @@ use crate::SinkResume;
 /// Rows that leave in one transaction at most, in a job that does not outlive its process.
 const FLUSH: usize = 8 << 20;
 
-/// What the task and the parts of its cycles have in common.
+/// State that the task and the parts of its cycles share.
 pub(super) struct Cycles {
     /// Bytes of rows that may be kept of one cycle.
     pub(super) cycle_bytes: usize,
@@ -39,7 +39,7 @@ pub(super) struct Start {
 
 impl Start {
     /// # Errors
-    /// Where the position is none that this sink has given.
+    /// If this sink has not given the position.
     pub(super) fn of(resume: &SinkResume) -> Result<Self, Error> {
         let table = match &resume.position {
             None => 0,
@@ -111,7 +111,7 @@ impl Connection {
         session.commit().await
     }
 
-    /// As [`Retry::wait`]; what is next is tried on a new connection.
+    /// As [`Retry::wait`]; the next try uses a new connection.
     async fn wait(&mut self, retry: &mut Retry, trouble: Trouble) -> Result<(), Error> {
         self.session = None;
         retry.wait(trouble, 0).await
@@ -131,7 +131,7 @@ impl Recipient for Connection {
 /// A transaction for whatever has gathered.
 ///
 /// # Errors
-/// What will not pass.
+/// If the trouble will not pass.
 pub(super) async fn by_flush(
     outbox: Arc<Outbox<Item>>,
     mut connection: Connection,
@@ -146,7 +146,7 @@ pub(super) async fn by_flush(
 /// A transaction for each cycle.
 ///
 /// # Errors
-/// What will not pass; a database that does not go with the job; a cycle that is too large.
+/// If the trouble will not pass, the database does not fit the job, or a cycle is too large.
 pub(super) async fn by_cycle(
     outbox: Arc<Outbox<Item>>,
     connection: Connection,
@@ -192,7 +192,7 @@ impl Writer {
                         )));
                     }
                     if self.cycles.may_commit.wait_for(|may| *may >= number).await.is_err() {
-                        // Nobody is left who could say that the job commits the cycle.
+                        // Nothing is left that could say that the job commits the cycle.
                         return Err(stopped());
                     }
                     while let Err(trouble) = self.commit(&mut cycle).await {
@@ -207,7 +207,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads where the database stands, and whether that goes with the job.
+    /// Reads which cycle the database has, and checks that it fits the job.
     async fn look_up(&mut self, start: &Start) -> Result<(), Trouble> {
         let session = self.connection.session().await?;
         session.find_table().await?;
@@ -229,7 +229,7 @@ impl Writer {
             return Err(Trouble::Lasting(place.mismatch(
                 &format!("has cycle {table} of it, and the job has come to cycle {} only", start.job),
                 "the rows there are of another data directory: name the job or its sink otherwise, or delete its row in \
-                 the table of cycles to write beside the rows that are there",
+                 the table of cycles to add to the rows that are there",
             )));
         }
         Ok(())
@@ -244,7 +244,7 @@ impl Writer {
             .with_hint("end cycles earlier, by cycle: { every: … } or { bytes: … }, or raise cycle_bytes of the sink"))
     }
 
-    /// Brings what is kept of the cycle into its transaction.
+    /// Writes the kept rows of the cycle into its transaction.
     async fn stream(&mut self, cycle: &mut Cycle) -> Result<(), Trouble> {
         if cycle.is_there {
             cycle.kept.clear();

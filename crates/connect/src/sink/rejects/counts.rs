@@ -1,9 +1,9 @@
-//! Rejects by source and code: what the summary, the live graph and `reject_limit` go by.
+//! Rejects by source and code: for the summary, the live graph and `reject_limit`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Rejects by source and code, shared with whoever shows them.
+/// Rejects by source and code, shared with metrics and reports.
 #[derive(Clone, Debug, Default)]
 pub struct RejectCounts(Arc<Mutex<Counts>>);
 
@@ -11,7 +11,7 @@ pub struct RejectCounts(Arc<Mutex<Counts>>);
 struct Counts {
     by_source: BTreeMap<String, SourceRejects>,
     removed: Removed,
-    /// What [`SourceRejects::unusable`] was of each source when the job went on.
+    /// [`SourceRejects::unusable`] of each source when the job went on.
     before: BTreeMap<String, u64>,
 }
 
@@ -41,7 +41,7 @@ impl RejectCounts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was removed to make room.
+    /// Rejects that were removed to make room.
     pub fn removed(&self) -> Removed {
         self.lock().removed
     }
@@ -88,7 +88,7 @@ impl RejectCounts {
         self.by_source().values().flat_map(BTreeMap::values).sum()
     }
 
-    /// Counts one, and returns how many the source has now. `describe` says what the first one is about.
+    /// Counts one, and returns how many the source has now. `describe` describes the first one.
     pub(super) fn add(&self, source: &str, code: &str, describe: impl FnOnce() -> String) -> u64 {
         let mut counts = self.lock();
         let sources = &mut counts.by_source;

@@ -1,8 +1,8 @@
 //! The files of rejects, and how they make room.
 //!
-//! `rejects-N.ndjson`, one after the other: a file that would become larger than a part of what is allowed is followed by
-//! the next. Where all of them together are too large, the oldest goes: its records stay counted, and are not kept. In a
-//! durable job it goes when a commit record names a file that came after, so that none is missed after a crash.
+//! `rejects-N.ndjson`, one after the other: a file that would become larger than a part of the limit is followed by
+//! the next. Where all of them together are too large, the oldest goes: its records stay counted, and are not kept. In
+//! a durable job it goes when a commit record names a file that came after, so that none is missed after a crash.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use thalweg_types::Error;
 use super::super::tail::{KnownBy, Tail, failed};
 use super::counts::RejectCounts;
 
-/// Of so many files is what is kept at most.
+/// The kept rejects are in about this many files.
 const PARTS: u64 = 8;
 
 /// A file takes so much at least, however little is allowed.
@@ -56,10 +56,10 @@ impl Files {
         }
     }
 
-    /// Notes what earlier runs have left, of numbers below the present one.
+    /// Notes the files of earlier runs, whose numbers are below the present one.
     ///
     /// # Errors
-    /// What the disk says.
+    /// If the folder cannot be read.
     pub(super) fn find_earlier(&mut self) -> Result<(), Error> {
         for number in numbers(&self.folder)?.into_iter().filter(|number| *number < self.number) {
             let path = path_of(&self.folder, number);
@@ -69,7 +69,7 @@ impl Files {
         Ok(())
     }
 
-    /// Goes on with a file of which so many bytes were committed, and which is known by them.
+    /// Goes on with a file of which `bytes` bytes were committed, which identify it.
     ///
     /// # Errors
     /// Where it is not there, or the disk says something.
@@ -93,14 +93,14 @@ impl Files {
         self.file.as_ref().map_or(0, Tail::len)
     }
 
-    /// Whether so many bytes more are for the next file. A line is never split, and a file has one at least.
+    /// Whether `waiting` more bytes belong in the next file. A line is never split, and a file has one at least.
     pub(super) fn is_full(&self, waiting: usize) -> bool {
         let written = self.len() + waiting as u64;
         written >= (self.most / PARTS).max(LEAST)
     }
 
     /// # Errors
-    /// What the disk says.
+    /// If a file cannot be written.
     pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), Error> {
         let file = match &mut self.file {
             Some(open) => open,
@@ -116,7 +116,7 @@ impl Files {
     /// Begins the next file, and has the oldest ones make room for it.
     ///
     /// # Errors
-    /// What the disk says.
+    /// If a file cannot be written.
     pub(super) fn rotate(&mut self) -> Result<(), Error> {
         let Some(file) = self.file.take() else { return Ok(()) };
         self.earlier.insert(self.number, file.len());
@@ -154,7 +154,7 @@ impl Files {
     }
 
     /// # Errors
-    /// What the disk says.
+    /// If a file cannot be synced.
     pub(super) fn sync(&self) -> Result<(), Error> {
         self.closed.iter().chain(&self.file).try_for_each(Tail::sync)
     }
@@ -182,7 +182,7 @@ impl CyclePart for FilesPart {
 /// Removes a file that may be gone already.
 ///
 /// # Errors
-/// What the disk says.
+/// If a file cannot be removed.
 pub(super) fn remove(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -197,7 +197,7 @@ pub(super) fn path_of(folder: &Path, number: u64) -> PathBuf {
 /// Numbers of the files in the folder.
 ///
 /// # Errors
-/// What the disk says.
+/// If the folder cannot be read.
 pub(super) fn numbers(folder: &Path) -> Result<Vec<u64>, Error> {
     let failed = |error| failed("read folder", folder, error);
     let entries = match std::fs::read_dir(folder) {

@@ -1,6 +1,6 @@
 //! A reject as a line of JSON: `{"source":…,"offset":…,"line":…,"code":…,"reason":…,"raw":…}`.
 //!
-//! Raw bytes that are no UTF-8 stand in `raw_base64` instead of `raw`. Of long ones the first [`KEPT`] are there, and
+//! Raw bytes that are not UTF-8 are in `raw_base64` instead of `raw`. Of long ones the first [`KEPT`] are there, and
 //! `raw_bytes` says how many there were.
 
 use thalweg_types::Reject;
@@ -13,7 +13,7 @@ pub(super) const KEPT: usize = 64 << 10;
 /// Bytes of a reason.
 const LONGEST_REASON: usize = 4 << 10;
 
-/// The beginning of a text, at most so many bytes.
+/// The beginning of a text, at most `most` bytes.
 fn shortened(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

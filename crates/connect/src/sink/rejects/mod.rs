@@ -1,9 +1,9 @@
 //! Where rejects end: files of lines, one per record that could not be used, and a count per source.
 //!
 //! `rejects-N.ndjson` in the given folder, N one above the highest there, so that no run overwrites what an
-//! earlier one has kept; a file is made with its first reject, and followed by the next when it is large (`files`). A job
-//! that goes on after a stop goes on with its file, cut to what was committed, and with the counts of that time. What a line
-//! holds is in `line`. More rejects of a source than its limit stop the job.
+//! earlier one has kept; a file is made with its first reject, and followed by the next when it is large (`files`). A
+//! job that goes on after a stop goes on with its file, cut to the committed bytes, and with the counts of that time.
+//! `line` has the contents of a line. More rejects of a source than its limit stop the job.
 
 mod counts;
 mod files;
@@ -23,10 +23,10 @@ use super::file::BUFFER;
 use super::tail::KnownBy;
 use crate::SinkResume;
 
-/// What rejects of a job may take where it does not say.
+/// Bytes that the rejects of a job may take by default.
 pub const DEFAULT_MAX_BYTES: u64 = 1 << 30;
 
-/// What a rejects writer is told.
+/// Settings of a rejects writer.
 #[derive(Clone, Debug)]
 pub struct RejectsSettings {
     /// The folder to write to; made when the first reject comes.
@@ -52,7 +52,7 @@ struct RejectsWriter {
     buffer: Vec<u8>,
 }
 
-/// What a commit record says of the rejects: JSON. Builds before the limit did not say what was removed.
+/// The rejects in a commit record: JSON. Builds before the limit did not say which were removed.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct Position {
     number: u64,
@@ -63,7 +63,7 @@ struct Position {
     oldest: u64,
     #[serde(default)]
     removed: Removed,
-    /// By what the file is known again; older builds do not say.
+    /// Identifies the file; older builds do not say it.
     #[serde(default)]
     known: KnownBy,
 }
@@ -80,7 +80,7 @@ impl RejectsWriter {
             (Some(position), _) => serde_json::from_slice(position).map_err(|error| {
                 Error::corrupt("the commit record holds no place in the rejects").with_source(error)
             })?,
-            // Nothing was ever committed: what is there comes again.
+            // Nothing was ever committed: the rejects that are there are written again.
             (None, Some(SinkResume { cycle: 0, .. })) => Position::default(),
             (None, _) => {
                 let number = numbers(folder)?.into_iter().max().map_or(0, |last| last + 1);
@@ -92,7 +92,7 @@ impl RejectsWriter {
         let Position { number, bytes, counts, oldest, removed, known } = position;
         settings.counts.set(counts, removed);
         for other in numbers(folder)? {
-            // What came after the commit comes again; what was to go with it may not have gone.
+            // Rejects after the commit are written again; files that were to go with it may still be there.
             if other > number || bytes == 0 && other == number || other < oldest {
                 remove(&path_of(folder, other))?;
             }

@@ -1,4 +1,4 @@
-//! What was received, dropped and refused, by sender.
+//! Counts of received, dropped and refused datagrams, by sender.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,8 @@ const MAX_SENDERS: usize = 65_536;
 /// Senders that are shown apart.
 const SHOWN_SENDERS: usize = 20;
 
-/// Counters by sender, shared with whoever shows them. Senders past the first 65,536 are counted as `0.0.0.0`.
+/// Counters by sender, shared with the metrics and reports that show them. Senders past the first 65,536 are counted as
+/// `0.0.0.0`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters(Arc<Mutex<Counted>>);
 

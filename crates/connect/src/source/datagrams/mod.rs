@@ -1,11 +1,11 @@
-//! Datagrams over UDP: what the sources that receive them have in common.
+//! Datagrams over UDP: the part that the sources that receive them share.
 //!
-//! Each socket has a thread that takes datagrams in batches ([`receiver`]) and makes pieces of them with what its source
-//! gave it ([`Packing`]). UDP cannot wait: what finds the queue full is dropped and counted for its sender, and so is what
-//! comes from somebody who may not send ([`counters`]); what the kernel had to drop is read from the socket. Received and
-//! lost together are what reached the machine.
+//! Each socket has a thread that takes datagrams in batches ([`receiver`]) and makes pieces of them with the packing
+//! that its source gave it ([`Packing`]). UDP cannot wait: a datagram that finds the queue full is dropped and counted
+//! for its sender, and so is one from a sender that may not send ([`counters`]); the count of those that the kernel
+//! dropped is read from the socket. Received and lost together are all that reached the machine.
 //!
-//! Not here: what a datagram holds (`super::udp`, `super::sflow`).
+//! Not here: the contents of datagrams (`super::udp`, `super::sflow`).
 
 mod counters;
 mod receiver;
@@ -69,7 +69,7 @@ pub(super) fn check_datagrams(options: &Options) -> impl Iterator<Item = Mistake
 /// Reads `10.1.2.3`, `10.0.0.0/8`, `fe80::/10`.
 ///
 /// # Errors
-/// A sentence with the text and what was expected.
+/// A sentence with the text and the expected form.
 pub(crate) fn network(text: &str) -> Result<IpNetwork, Error> {
     IpNetwork::parse(text).ok_or_else(|| {
         Error::user(format!("expected an address or a network such as 10.0.0.0/8, got {text:?}"))
@@ -130,14 +130,14 @@ pub(crate) struct DatagramSource {
     agents: Option<Agents>,
 }
 
-/// What the source and its threads share.
+/// State that the source and its threads share.
 struct Shared {
     listening: Listening,
     handover: Arc<Handover<()>>,
     counters: Counters,
     kernel_drops: AtomicU64,
-    /// How far the job's clock is ahead of the steady one, as of the last poll: datagrams are stamped with the job's, which
-    /// goes on where the machine's wall is set.
+    /// How far the job's clock is ahead of the steady one, as of the last poll: datagrams are stamped with the job's,
+    /// which goes on where the machine's wall is set.
     ahead: AtomicI64,
     is_draining: AtomicBool,
     /// Nobody takes anything any more.
@@ -168,7 +168,7 @@ impl Shared {
             warn!(
                 queue_full = queue_full - reported.queue_full,
                 kernel = kernel - reported.kernel,
-                "datagrams dropped: the job (queue_full) or its receiver (kernel) is slower than what comes; raise \
+                "datagrams dropped: the job (queue_full) or its receiver (kernel) is slower than they arrive; raise \
                  queue, or receive_buffer with net.core.rmem_max, or sockets"
             );
         }
@@ -226,7 +226,7 @@ impl DatagramSource {
         self.address
     }
 
-    /// What each sender has sent so far.
+    /// The counters of each sender.
     #[cfg(test)]
     pub(crate) fn counters(&self) -> Counters {
         self.shared.counters.clone()

@@ -1,7 +1,7 @@
 //! One socket and the thread that takes datagrams from it in batches.
 //!
-//! With a datagram the kernel says how many it had dropped before that one came. What it dropped after the last one is looked
-//! up in `/proc/net/udp` when nothing has come for a while, and at the end.
+//! With a datagram the kernel says how many it had dropped before that one came. The drops after the last one are
+//! looked up in `/proc/net/udp` when nothing has come for a while, and at the end.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IoSliceMut};
@@ -56,7 +56,7 @@ pub(super) fn open_sockets(
         socket.set_read_timeout(Some(LOOK_UP))?;
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
         socket.bind(&address.into())?;
-        // Linux counts its own overhead, too: twice of what was asked for is what it says.
+        // Linux counts its own overhead, too: it reports twice the size that was asked for.
         let got = socket.recv_buffer_size()? / 2;
         if sockets.is_empty() && got < asked {
             let (asked, got) = (format_size(asked as u64), format_size(got as u64));
@@ -82,7 +82,7 @@ impl Drop for Receiving {
         if std::thread::panicking() {
             self.0.handover.fail(Error::internal("a thread that receives datagrams panicked"));
         }
-        // AcqRel: the last one closes what the others have filled.
+        // AcqRel: the last one closes the queue that the others have filled.
         if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.handover.close();
         }
@@ -94,7 +94,7 @@ pub(super) struct Receiver {
     socket: UdpSocket,
     shared: Arc<Shared>,
     packing: Box<dyn Packing>,
-    /// What the kernel has dropped at this socket, as far as it is counted.
+    /// The kernel's drops at this socket, as far as they are counted.
     kernel_drops: u32,
 }
 
@@ -117,12 +117,12 @@ impl Receiver {
         self.look_up_drops();
     }
 
-    /// Receives until the source is drained, then what has already arrived.
+    /// Receives until the source is drained, then the datagrams that have already arrived.
     fn receive_all(&mut self) -> std::io::Result<()> {
         let mut buffers = vec![vec![0; DATAGRAM]; BATCH];
         let mut received = Vec::with_capacity(BATCH);
         let mut last_batches = LAST_BATCHES;
-        // Nothing has come since the kernel was asked what it dropped.
+        // Nothing has come since the kernel was asked for its drops.
         let mut is_looked_up = true;
         while !self.shared.is_gone.load(Ordering::Acquire) && last_batches > 0 {
             let is_draining = self.shared.is_draining.load(Ordering::Acquire);
@@ -152,12 +152,12 @@ impl Receiver {
     ) -> std::io::Result<()> {
         let mut slices: Vec<[IoSliceMut<'_>; 1]> =
             buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
-        // Made anew for each call: a call leaves in it what it has used.
+        // Made anew for each call, as a call overwrites its lengths.
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(nix::cmsg_space!(u32)));
         let flags = if is_draining { MsgFlags::MSG_DONTWAIT } else { MsgFlags::MSG_WAITFORONE };
         let messages = match recvmmsg(self.socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None) {
             Ok(messages) => messages,
-            // Refused: an earlier answer of somebody's could not be delivered; nothing is wrong with the socket.
+            // Refused: an earlier datagram from this port could not be delivered; nothing is wrong with the socket.
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -176,7 +176,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes the kernel's count of what it dropped at this socket. The count goes round; one from before another is not new.
+    /// Takes the kernel's count of drops at this socket. The count goes round; one from before another is not new.
     fn note_drops(&mut self, drops: u32) {
         let more = drops.wrapping_sub(self.kernel_drops);
         if more <= u32::MAX / 2 {
@@ -185,7 +185,7 @@ impl Receiver {
         }
     }
 
-    /// Asks the kernel what it dropped after the last datagram, where it says so.
+    /// Asks the kernel for its drops after the last datagram, if it reports them.
     fn look_up_drops(&mut self) {
         if let Some(drops) = drops_of(&self.socket) {
             self.note_drops(drops);

@@ -1,8 +1,8 @@
 //! The bytes of a file: as they are, or unpacked where it is packed by gzip.
 //!
-//! A packed file is told by its first bytes, whatever its name. All of its members are read, one behind the other. A place in
-//! it is one of the unpacked bytes; to go to one, all before it is unpacked. So whoever looks at the bytes before a place and
-//! then reads on from there hands over how far it has come ([`Input::go_on`]): that unpacks the file once.
+//! A packed file is recognized by its first bytes, whatever its name. All of its members are read in order. A place in
+//! it is one of the unpacked bytes; to go to one, all before it is unpacked. So a caller that looks at the bytes before
+//! a place and then reads on from there hands over how far it has come ([`Input::go_on`]): that unpacks the file once.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
@@ -43,7 +43,7 @@ impl Read for From {
     }
 }
 
-/// What a packed file holds, read from its beginning.
+/// The contents of a packed file, read from its beginning.
 struct Unpacked {
     packed: MultiGzDecoder<BufReader<From>>,
     /// How many bytes were unpacked.
@@ -123,12 +123,12 @@ impl Input {
         self.unpacked.is_some()
     }
 
-    /// Bytes of the file that were read, where that is not the place in what it holds.
+    /// Bytes of the file that were read, if that is not the place in its contents.
     pub(in crate::source) fn packed_bytes(&self) -> Option<u64> {
         self.unpacked.as_ref().map(|unpacked| unpacked.packed.get_ref().get_ref().at)
     }
 
-    /// What the file holds, from anywhere.
+    /// The contents of the file, from anywhere.
     pub(in crate::source) fn contents(&self) -> Contents {
         let unpacked = self.is_packed().then(|| RefCell::new(Unpacked::new(&self.file)));
         Contents { file: Arc::clone(&self.file), unpacked }
@@ -173,10 +173,10 @@ impl Input {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 pub(in crate::source) struct Contents {
     file: Arc<File>,
-    /// As far as anybody has looked at what is packed.
+    /// As far as a packed file has been looked at.
     unpacked: Option<RefCell<Unpacked>>,
 }
 
@@ -207,7 +207,7 @@ impl Contents {
         Ok(bytes)
     }
 
-    /// Whether there are so many bytes.
+    /// Whether there are as many bytes as asked for.
     ///
     /// # Errors
     /// As for [`Contents::bytes_at`].

@@ -1,7 +1,7 @@
-//! What a file is known by: its beginning, and the bytes before a place in it.
+//! How a file is recognized: by its beginning, and by the bytes before a place in it.
 //!
-//! A file that grew has both; one that was written anew begins otherwise, and one that was edited has other bytes before the
-//! place, because they have moved or are others. Nothing is known of a change further in that moves nothing.
+//! A file that grew has both; one that was written anew begins otherwise, and one that was edited has other bytes
+//! before the place, because they have moved or differ. Nothing is known of a change further in that moves nothing.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,19 +10,19 @@ use thalweg_types::hash_bytes;
 
 use super::input::Contents;
 
-/// Bytes at the beginning of a file by which it is known again, after what it says about itself (a CSV header).
+/// Bytes at the beginning of a file by which it is recognized, after its preamble (a CSV header).
 pub(super) const BEGIN: u64 = 4 << 10;
 
-/// Bytes before a place by which the file is known again.
+/// Bytes before a place by which the file is recognized.
 pub(in crate::source) const BEFORE: usize = 4 << 10;
 
-/// What a file is to somebody who has read one up to a place.
+/// How a file compares with one that was read up to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// The one that was read, which may have grown.
     Same,
-    /// It begins as that one, which is so long that no other does, and is shorter than the place: it may be on the way of
-    /// being written once more.
+    /// It begins as that one, which is so long that no other does, and is shorter than the place: it may be on the way
+    /// of being written once more.
     Shorter,
     /// It begins as that one, which is so long that no other does, and has other bytes before the place.
     Edited,
@@ -30,12 +30,12 @@ pub(super) enum Look {
     Another,
 }
 
-/// What tells a file from others of its file system, for as long as it is there.
+/// Tells a file from others of its file system, for as long as it is there.
 pub(super) fn inode(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// What changes when a file does.
+/// Metadata that changes when a file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     len: u64,
@@ -68,7 +68,7 @@ impl Print {
     }
 }
 
-/// A place in a file, and what the file is known by there.
+/// A place in a file, and how the file is recognized there.
 pub(super) struct KnownAt {
     pub(super) place: u64,
     pub(super) begin: Print,

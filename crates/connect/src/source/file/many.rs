@@ -1,11 +1,12 @@
-//! Files that are read once, each to its end: one behind the other, or as the merge by time says.
+//! Files that are read once, each to its end: one after the other, or in the order of the merge by time.
 //!
-//! A file is a partition, by its number in the order in which it was first there; offsets count the records of all. The order log
-//! says of each run which file it is from, so a replay gives the same again whatever files have come meanwhile.
+//! A file is a partition, by its number in the order in which it was first there; offsets count the records of all. The
+//! order log says of each run which file it is from, so a replay gives the same again whatever files have come
+//! meanwhile.
 //!
-//! A job that goes on knows a file by its path, and by what it holds where that is elsewhere now; one that it does not know is
-//! read from its beginning, so the next day's file may stand where the one of the day before did. What was read and is not
-//! named any more stays known.
+//! A job that goes on knows a file by its path, and by its contents if it was moved; one that it does not
+//! know is read from its beginning, so the next day's file may take the place of the one of the day before. A file that
+//! was read and is not named any more stays known.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub(super) struct FilesSource {
     goes_on: bool,
     /// By their numbers.
     files: Vec<OneFile>,
-    /// What is named may be several files, however many there are now: rejects say which one.
+    /// The paths may match several files, however many there are now: rejects say which one.
     is_several: bool,
     next: Offset,
     is_draining: bool,
@@ -47,7 +48,7 @@ struct OneFile {
 }
 
 enum Reading {
-    /// Not open; where it stands.
+    /// Not open; where reading goes on.
     Closed(Option<Place>),
     Open(Box<FileSource>),
 }
@@ -90,7 +91,7 @@ impl OneFile {
     }
 }
 
-/// Opens a file where it stands; at its beginning with its header, so that a wrong one is found.
+/// Opens a file where reading goes on; at its beginning with its header, so that a wrong one is found.
 fn open(
     path: &JobPath,
     format: &Arc<dyn RecordFormat>,
@@ -234,7 +235,7 @@ impl Source for FilesSource {
                     if place.is_some() && !known.is_done {
                         warn!(
                             path = %path.display(),
-                            "a file was not read to its end and is not among those that are named now: what is left of it is not read"
+                            "a file was not read to its end and is no longer named: its remaining records are not read"
                         );
                     }
                     OneFile {

@@ -3,21 +3,21 @@
 //! Files that are read once may be several (`many`), and packed by gzip (`input`).
 //!
 //! With `follow: true` the end of the file is waited at (by default looked for every 100 ms). A file that begins
-//! otherwise than it did was emptied, whether it is shorter than what was read or has been written past that again:
-//! reading starts at its beginning. A path that leads to another file was rotated: what the old one still holds is
+//! otherwise than it did was emptied, whether it is shorter than the bytes read or has been written past them again:
+//! reading starts at its beginning. A path that leads to another file was rotated: the rest of the old one is
 //! read first, then the new one from its beginning; unless the old one is gone and the new one has all that was read
 //! of it, which is the same file exchanged. Where a file was emptied or rotated a last line without a line end is a
-//! record. Offsets go on; line numbers start again, and so does the header, unless the first line is none.
+//! record. Offsets go on; line numbers start again, and so does the header, unless the first line is not a header.
 //!
-//! A file is known by its beginning and by the bytes before the place (`known`), at every look at one that has changed and
-//! when a job goes on. One that begins as it did and has other bytes before the place was edited; nobody can say then
-//! what was read of it.
+//! A file is recognized by its beginning and by the bytes before the place (`known`), at every look at one that has
+//! changed and when a job goes on. One that begins as it did and has other bytes before the place was edited; nothing
+//! tells then which of its records were read.
 //!
-//! In a job that goes on the last line of a file that is read once is a record when it has its end: who writes it may be in
-//! the middle of it. So is a record with an open quote, unless a line behind that is a record by itself.
+//! In a job that goes on the last line of a file that is read once is a record when it has its end: its writer may be
+//! in the middle of it. So is a record with an open quote, unless a later line is a record by itself.
 //!
-//! A named pipe is opened at once and without its writer, who may come later; nothing ever waits in a read of it. It ends
-//! when its writers have gone.
+//! A named pipe is opened at once and without its writer, which may come later; nothing ever waits in a read of it. It
+//! ends when its writers have gone.
 //!
 //! Drained, a file is left where it is, and a followed one read up to its present end; a line that is not ended
 //! yet is no record then.
@@ -123,7 +123,7 @@ impl SourcePlugin for FilePlugin {
 
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
         let format = reader_of(context)?;
-        // Who writes into a pipe would take it for the reader.
+        // The writer of a pipe would take it for the reader.
         if paths(&context.options).iter().any(is_pipe) {
             return Ok(());
         }
@@ -158,7 +158,7 @@ fn paths(options: &Options) -> &[JobPath] {
     options.paths("path").unwrap_or_default()
 }
 
-/// What was read from it is gone.
+/// Whether it is a pipe, whose bytes are gone once they are read.
 fn is_pipe(path: &JobPath) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }

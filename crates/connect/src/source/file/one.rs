@@ -35,13 +35,13 @@ pub(super) struct FileSource {
     pub(super) path: JobPath,
     format: Arc<dyn RecordFormat>,
     pub(super) input: Input,
-    /// `None` for what is no pipe.
+    /// `None` if it is not a pipe.
     pipe: Option<Pipe>,
-    /// Bytes read of what it holds.
+    /// Bytes read of its contents.
     pub(super) position: u64,
     pub(super) total: u64,
     pub(super) cutter: Cutter,
-    /// What the first read has found.
+    /// The result of the first read.
     first: Option<Cut>,
     pub(super) next: Offset,
     pub(super) follow: Option<Duration>,
@@ -50,15 +50,15 @@ pub(super) struct FileSource {
     is_draining: bool,
     /// The file that was read up to the last commit is not to be found.
     is_another: bool,
-    /// What seems to have been written between the one that was rotated away and the one that is followed.
+    /// A file that seems to have been written between the one that was rotated away and the one that is followed.
     pub(super) between: Option<PathBuf>,
     /// Another run may go on where this one ends.
     goes_on: bool,
     /// The end was reached of a file that may grow until another run.
     is_paused: bool,
-    /// The file holds something else than what was read of it.
+    /// The contents differ from what was read.
     pub(super) is_emptied: bool,
-    /// The first bytes that were read, by which the file is known.
+    /// The first bytes that were read, by which the file is recognized.
     begin: Vec<u8>,
     /// The file as it was when it was found to be the one that was read.
     pub(super) seen: Option<Stamp>,
@@ -68,7 +68,7 @@ pub(super) struct FileSource {
     failed: Option<Error>,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Got {
     Bytes,
@@ -76,18 +76,18 @@ enum Got {
     End,
     /// Nothing yet, from a pipe.
     Later,
-    /// The file was emptied and written anew; what it holds was not taken.
+    /// The file was emptied and written anew; its contents were not taken.
     Another,
 }
 
-/// What a look for more records gives.
+/// The result of a look for more records.
 pub(super) enum Found {
     Cut(Cut),
-    /// What [`Source::poll`] is to say.
+    /// The answer of [`Source::poll`].
     Nothing(Poll),
 }
 
-/// What is known of the writers of a pipe.
+/// What was seen of the writers of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pipe {
     /// There may not have been one yet.
@@ -115,7 +115,7 @@ impl FileSource {
         let pipe = pipe(&path, &metadata);
         Ok(Self {
             cutter: Cutter::new(&*format).remembering(Vec::new()),
-            // Who packs a file has all of it.
+            // A file is packed when all of it is written.
             goes_on: goes_on && pipe.is_none() && !input.is_packed(),
             pipe,
             path,
@@ -140,10 +140,10 @@ impl FileSource {
         })
     }
 
-    /// What is followed, with its first bytes read.
+    /// A file to follow, with its first bytes read.
     ///
     /// # Errors
-    /// As for [`FileSource::read_first`], unless that may turn out to be none.
+    /// As for [`FileSource::read_first`], unless a later read may succeed.
     pub(super) fn first_read(mut self) -> Result<Self, Error> {
         if let Err(error) = self.read_first() {
             // A file that was emptied may go on without its header: whether the job knows one is not known yet.
@@ -161,7 +161,7 @@ impl FileSource {
     /// Where it cannot be read, or begins with a header that does not fit.
     pub(super) fn read_first(&mut self) -> Result<(), Error> {
         if self.pipe.is_some() {
-            // What it begins with may be long in coming.
+            // Its first bytes may be long in coming.
             return Ok(());
         }
         let got = self.read(FIRST_READ)?;
@@ -221,7 +221,7 @@ impl FileSource {
                     true => is_rotating = false,
                     false => self.is_over("rotated"),
                 },
-                // Once more, for what was written to the old file after the last read.
+                // Once more, for bytes that were written to the old file after the last read.
                 _ if self.is_rotated() => is_rotating = true,
                 _ if self.is_draining => return Ok(Found::Nothing(Poll::End)),
                 _ => {
@@ -230,7 +230,7 @@ impl FileSource {
                         warn!(
                             path = %self.path.display(),
                             line = self.cutter.place(self.position).lines + 1,
-                            "a quote is open since this line, and nothing after it is read before it is closed or is found to be none"
+                            "a quote is open since this line: nothing after it is read until the quote is closed or its line is rejected"
                         );
                     }
                     return Ok(Found::Nothing(Poll::PendingUntil(now + interval)));
@@ -266,10 +266,10 @@ impl FileSource {
                 if let Some(between) = &self.between {
                     return Err(Error::user(format!(
                         "{:?} was rotated more than once since the last commit, as {between:?} was written since, and \
-                         {} records were read behind the oldest",
+                         {} records were read after the oldest",
                         self.path, count
                     ))
-                    .with_hint("append it to the one before it; if it is none of them, move it to another folder"));
+                    .with_hint("append it to the one before it; if it is not a rotated file, move it to another folder"));
                 }
                 self.reopen()?;
                 continue;
@@ -326,14 +326,14 @@ impl FileSource {
         }
     }
 
-    /// What `count` bytes are that were just read: of the file that was read before, if that has not changed meanwhile. The
-    /// first `held` bytes of the buffer were read before.
+    /// Where `count` bytes that were just read are from: of the file that was read before, if that has not changed
+    /// meanwhile. The first `held` bytes of the buffer were read before.
     fn look_after(&mut self, count: usize, held: usize) -> Result<Got, Error> {
         let unchanged = if count > 0 { Got::Bytes } else { Got::End };
         let Some(seen) = self.seen else { return Ok(unchanged) };
         let metadata = self.input.file().metadata().map_err(|error| self.unreadable(error))?;
         let stamp = Stamp::of(&metadata);
-        // What is followed may change twice within one tick of its clock.
+        // A followed file may change twice within one tick of its clock.
         if stamp == seen && (count == 0 || self.follow.is_none()) {
             return Ok(unchanged);
         }
@@ -359,7 +359,7 @@ impl FileSource {
         }
     }
 
-    /// What a file is, held against what was read and is not in the buffer behind its first `held` bytes.
+    /// Compares a file with the bytes that were read, but for those in the buffer after its first `held` bytes.
     pub(super) fn look(&self, file: &Contents, held: usize) -> std::io::Result<Look> {
         // Before a header was found there may have been more of it.
         let limit = self.begin_limit() as usize;
@@ -375,13 +375,13 @@ impl FileSource {
 
     pub(super) fn changed(&self) -> Error {
         Error::user(format!(
-            "{:?} was written otherwise while it was read: up to byte {} it is not what was read",
+            "{:?} was written otherwise while it was read: up to byte {} it differs from the bytes that were read",
             self.path, self.position
         ))
         .with_hint(FILE_CHANGED)
     }
 
-    /// How many bytes the beginning of the file has by which it is known.
+    /// How many bytes the beginning has by which the file is recognized.
     fn begin_limit(&self) -> u64 {
         match self.cutter.preamble_text() {
             Some((text, false)) => BEGIN + text.len() as u64,
@@ -390,7 +390,7 @@ impl FileSource {
         }
     }
 
-    /// Takes note of the beginning of the file in what was read behind the first `held` bytes of the buffer.
+    /// Notes the beginning of the file, from the bytes of the buffer after its first `held` ones.
     fn note(&mut self, held: usize) {
         let limit = self.begin_limit() as usize;
         self.begin.truncate(limit);
@@ -420,7 +420,7 @@ impl FileSource {
             .with_source(error)
     }
 
-    /// Goes on from where an earlier run stood.
+    /// Goes on from where an earlier run stopped.
     ///
     /// # Errors
     /// Where this is another file.
@@ -449,7 +449,7 @@ impl FileSource {
         self.go_to(&place, contents)
     }
 
-    /// Goes to a place of the file, which has been found to be the one by its `contents`.
+    /// Goes to a place of the file, which its `contents` have shown to be the right one.
     ///
     /// # Errors
     /// Where the file cannot be read.
@@ -509,15 +509,15 @@ impl FileSource {
             Look::Edited if place.before.len == 0 => {
                 "a line goes on there that was taken for a whole one".to_owned()
             }
-            Look::Edited => format!("the {} bytes before that are others", place.before.len),
+            Look::Edited => format!("the {} bytes before that differ", place.before.len),
             _ if self.total < byte => format!("it has {} bytes", self.total),
-            _ => format!("its first {} bytes are others", place.begin.len),
+            _ => format!("its first {} bytes differ", place.begin.len),
         };
         Error::user(format!("{path:?} is not the file that was read up to byte {byte}: {why}"))
             .with_hint(FILE_CHANGED)
     }
 
-    /// Bytes behind the last whole record.
+    /// Bytes after the last whole record.
     pub(super) fn unfinished(&self) -> usize {
         self.cutter.unfinished()
     }
@@ -610,7 +610,7 @@ impl Source for FileSource {
             Some(_) => CutPlace::default(),
             None => self.cutter.place(self.position),
         };
-        // What was not read may be mended. Where nothing was, it has to tell the file from the one after it.
+        // Bytes that were not read may be mended. If none were read, they have to tell the file from the one after it.
         let begin = match cut.byte {
             0 => (self.begin.len() as u64).min(BEGIN),
             read => read.min(self.begin.len() as u64).min(self.begin_limit()),

@@ -1,4 +1,4 @@
-//! Where reading goes on: what [`thalweg_flow::SourcePosition::place`] holds.
+//! Where reading goes on: the contents of [`thalweg_flow::SourcePosition::place`].
 
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::MOST_HEADER;
 use super::input::Contents;
 use super::known::{BEFORE, BEGIN, KnownAt, Look, Print};
 
-/// A place in a file, and what the file is known by there: numbers, and a header's bytes.
+/// A place in a file, and how the file is recognized there: numbers, and a header's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) cut: CutPlace,
@@ -32,7 +32,7 @@ pub(super) struct Header {
 }
 
 impl Place {
-    /// What a file is to the one that was read up to here.
+    /// How a file compares with the one that was read up to here.
     pub(super) fn look(&self, file: &Contents) -> std::io::Result<Look> {
         let header = self.header.as_ref().filter(|header| !header.is_former);
         let known = KnownAt {
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-/// Whether a record may end at a place of a file: earlier builds took a line for one before it had its end.
+/// Whether a record may end at a place of a file: earlier builds took a line for a record before it had its end.
 fn is_between_lines(file: &Contents, byte: u64) -> std::io::Result<bool> {
     let before = file.bytes_at(byte.saturating_sub(3), 3.min(byte))?;
     let is_end = before == b"\xEF\xBB\xBF" || before.last().is_none_or(u8::is_ascii_whitespace);
@@ -108,10 +108,10 @@ pub(super) struct FilePlace {
     pub(super) place: Option<Place>,
 }
 
-/// What the places of several files begin with, in place of a number of bytes.
+/// The mark with which the places of several files begin, in place of a number of bytes.
 const SEVERAL: [u8; 8] = [0xff; 8];
 
-/// Version of what follows.
+/// Version of the bytes after it.
 const VERSION: u8 = 1;
 
 /// Places of files, by their numbers.

@@ -13,8 +13,8 @@ use super::one::{FileSource, open};
 use super::place::Place;
 
 impl FileSource {
-    /// At the end of a followed file: whether it was emptied or rotated. If so reading goes on there, once what
-    /// is left of the old one has been given.
+    /// At the end of a followed file: whether it was emptied or rotated. If so reading goes on there, once
+    /// the rest of the old one has been given.
     pub(super) fn has_new_file(&self) -> bool {
         self.is_emptied || self.is_rotated()
     }
@@ -27,7 +27,7 @@ impl FileSource {
         inode(&there) != inode(&here)
     }
 
-    /// Says that reading begins anew, in a file that was emptied or in the one behind a file that was rotated.
+    /// Says that reading begins anew, in a file that was emptied or in the one after a file that was rotated.
     pub(super) fn is_over(&mut self, was: &str) {
         self.is_ended = true;
         warn!(
@@ -37,8 +37,8 @@ impl FileSource {
         );
     }
 
-    /// Goes on in the file at the path, if that has all that was read and the one that was followed is gone: a program that
-    /// writes a file anew and puts it in the place of the old one.
+    /// Goes on in the file at the path, if that has all that was read and the one that was followed is gone: a program
+    /// that writes a file anew and puts it in the place of the old one.
     ///
     /// # Errors
     /// Where the path cannot be opened, or the file there begins alike and was edited.
@@ -68,7 +68,7 @@ impl FileSource {
         }
     }
 
-    /// Takes the file that was read for the one that is followed, if it was rotated within its folder: what is left of
+    /// Takes the file that was read for the one that is followed, if it was rotated within its folder: the rest of
     /// it comes before the new one. Of copies the longest; none where the new one begins alike.
     pub(super) fn take_rotated(&mut self, place: &Place, is_alike: bool) -> bool {
         if self.follow.is_none() {
@@ -94,7 +94,7 @@ impl FileSource {
             warn!(
                 path = %self.path.display(),
                 between = %between.display(),
-                "followed file was rotated more than once while nobody read it: what lies between is not read"
+                "followed file was rotated more than once while nobody read it: the files in between are not read"
             );
         }
         tracing::info!(
@@ -110,7 +110,7 @@ impl FileSource {
         self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
-    /// A file beside the one that is followed, with its name at least, that was written after `file`.
+    /// A file in the folder of the followed one, whose name begins like that one's, that was written after `file`.
     fn written_behind(&self, file: &File) -> Option<PathBuf> {
         let written = file.metadata().ok()?.modified().ok()?;
         let name = self.path.file_name()?.as_encoded_bytes();

@@ -1,7 +1,7 @@
 //! From when to when the records of a file are, as far as its beginning and its end say: for `thalweg check`.
 //!
-//! Of a file [`LOOK`] bytes are read at each end. What is packed would have to be unpacked to its end, and says its beginning
-//! only.
+//! Of a file [`LOOK`] bytes are read at each end. A packed file would have to be unpacked to its end, so only its
+//! beginning is known.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::{InputSpan, JobPath};
 /// Bytes that are looked at.
 const LOOK: u64 = 64 << 10;
 
-/// What is read of the files of one source.
+/// How the files of one source are read.
 pub(super) struct Looker<'a> {
     pub(super) format: &'a Arc<dyn RecordFormat>,
     pub(super) decoder: Box<dyn Decoder>,
-    /// What counts as the arrival of all records.
+    /// Counts as the arrival of all records.
     pub(super) now: Micros,
 }
 
@@ -57,7 +57,7 @@ impl Looker<'_> {
         Ok(Some(span))
     }
 
-    /// The least and the greatest event time of what is in the buffer.
+    /// The least and the greatest event time of the records in the buffer.
     fn times(&mut self, cutter: &mut Cutter, is_end: bool) -> Result<Option<(Micros, Micros)>, Error> {
         let mut span: Option<(Micros, Micros)> = None;
         while let Some(cut) = cutter.next(is_end)? {

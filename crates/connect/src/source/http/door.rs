@@ -1,4 +1,4 @@
-//! The door: what the server hands in becomes pieces of whole records.
+//! The door: it makes pieces of whole records from the bodies that the server hands in.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{Ingress, SubmitError, Submitted};
 /// Bytes of a piece, unless a record has more.
 const PIECE: usize = 256 << 10;
 
-/// Records of a piece whose lines somebody waits for: so many lines have to be kept until all of them are there.
+/// Records of a piece whose lines a client waits for: their lines are kept until all of them are there.
 const ANSWERED: u32 = 4_096;
 
 /// The door.
@@ -85,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// The elements of a body that is one JSON array. `None` where it is none: what stands behind an array makes it
+    /// The elements of a body that is one JSON array. `None` if it is not an array: bytes after an array make it
     /// lines, each of which is a record.
     fn cut_array(&self, body: &Bytes, records: u32) -> Option<Vec<Cut>> {
         let start = body.len() - without_mark(body).len();
@@ -114,7 +114,7 @@ impl Shared {
                 continue;
             }
             let number = array.number();
-            // Whether something stands behind the array is not looked for any more.
+            // Bytes after the array are not looked for any more.
             let reason = format!(
                 "elements {number} and later of the array: expected at most {BROKEN} that are no JSON, got more"
             );
@@ -132,7 +132,7 @@ impl Shared {
 /// Elements of an array that are each refused by themselves: they take more memory than lines do.
 const BROKEN: u64 = 100;
 
-/// Something that cannot be read, as one record. What is kept of it fits into a journal.
+/// Something that cannot be read, as one record. The part that is kept fits into a journal.
 fn refused(text: &Bytes, reason: Cow<'static, str>) -> Cut {
     let context = BlockContext { refused: Some((Cow::Borrowed("parse"), reason)), ..BlockContext::default() };
     // By itself: a slice would hold the whole body, of which the queue knows nothing.
@@ -145,7 +145,8 @@ fn is_line(text: &[u8]) -> bool {
     !text.is_empty() && memchr::memchr2(b'\n', b'\r', text).is_none()
 }
 
-/// Appends a JSON value as a line. Line ends stand between its tokens only: within a string they would not have been JSON.
+/// Appends a JSON value as a line. Line ends are between its tokens only: within a string they would not have been
+/// JSON.
 fn push_line(value: &[u8], lines: &mut BytesMut) {
     let from = lines.len();
     lines.extend_from_slice(value);

@@ -1,11 +1,11 @@
 //! The queue of an HTTP source: bodies, cut into pieces, on their way to the sequencer.
 //!
-//! Bounded in bytes, together with the replies that were not read yet: what does not fit is refused, and the client told so.
-//! Small pieces of several requests leave as one block. A request whose reply takes too much room waits in its place while
-//! others pass it, and those of a large body take turns with them.
+//! Bounded in bytes, together with the replies that were not read yet: a body that does not fit is refused with an
+//! error. Small pieces of several requests leave as one block. A request whose reply takes too much room waits in its
+//! place while others pass it, and those of a large body take turns with them.
 //!
-//! When room for replies is short, a client that has left its own alone for [`IMPATIENCE`] is cut off; without that, after
-//! [`PATIENCE`].
+//! When room for replies is short, a client that has left its own alone for [`IMPATIENCE`] is cut off; without that,
+//! after [`PATIENCE`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,10 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The same while others wait for room, or the job for its end.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
-/// How often those who wait are looked at.
+/// How often waiting requests are looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Some consecutive records of a request, on their way through the job. Dropped before it is finished, it will never be.
+/// Some consecutive records of a request, on their way through the job. Dropped before it is finished, it will never
+/// be.
 pub(super) struct Ticket {
     pub(super) request: Arc<Request>,
     is_finished: AtomicBool,
@@ -38,7 +39,7 @@ impl Ticket {
         Self { request, is_finished: AtomicBool::new(false) }
     }
 
-    /// Whoever says so has said all about it.
+    /// The caller has reported the outcome.
     pub(super) fn set_finished(&self) {
         // Relaxed: dropping it orders the two.
         self.is_finished.store(true, Ordering::Relaxed);
@@ -53,9 +54,9 @@ impl Drop for Ticket {
     }
 }
 
-/// What a look into the queue gives.
+/// The result of a look into the queue.
 pub(super) enum Taken {
-    /// One block, and per piece in it how many records it holds and who waits.
+    /// One block, and per piece in it how many records it holds and which request waits.
     Block(Cut, Vec<(u32, Option<Arc<Ticket>>)>),
     Nothing,
     /// Nothing now; requests wait for their clients.
@@ -76,7 +77,7 @@ pub(super) struct Inbox {
     /// Held for moments only.
     queue: Mutex<Queue>,
     waker: OnceLock<Waker>,
-    /// Somebody waits for room for replies.
+    /// The source waits for room for replies.
     is_waiting: AtomicBool,
     cut_off: AtomicU64,
 }
@@ -90,7 +91,7 @@ struct Queue {
     streaming: Vec<Weak<Request>>,
 }
 
-/// What is left of a body.
+/// The rest of a body.
 struct Entry {
     pieces: VecDeque<Cut>,
     request: Option<Arc<Request>>,
@@ -137,7 +138,7 @@ impl Inbox {
 
     /// There may be room for replies now.
     pub(super) fn on_room(&self) {
-        // AcqRel: whoever set it has looked at the room before, and looks again.
+        // AcqRel: the thread that set it has looked at the room before, and looks again.
         if self.is_waiting.swap(false, Ordering::AcqRel) {
             self.wake();
         }
@@ -173,10 +174,10 @@ impl Inbox {
         Ok(())
     }
 
-    /// Takes what is there and may go, about `max_bytes` of it.
+    /// Takes pieces that are there and may go, about `max_bytes` of them.
     pub(super) fn take(&self, max_bytes: usize) -> Taken {
         let mut queue = self.lock();
-        // Before the room is looked at: who makes room after that wakes us.
+        // Before the room is looked at: a reader that makes room after that wakes us.
         self.is_waiting.store(true, Ordering::Release);
         let (mut block, mut is_blocked): (Option<Block>, bool) = (None, false);
         let (mut place, mut looks) = (0, queue.entries.len());
@@ -251,7 +252,7 @@ impl Inbox {
         self.wake();
     }
 
-    /// Throws away what is queued; no more bodies come.
+    /// Drops the queued pieces; no more bodies come.
     pub(super) fn discard(&self) {
         let mut queue = self.lock();
         queue.is_closed = true;

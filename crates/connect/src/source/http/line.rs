@@ -6,10 +6,10 @@ use thalweg_types::reject_hint;
 use crate::format::cells::write_json_string;
 use crate::format::parse_hint;
 
-/// Characters of a message at most: what a sender has sent is not sent back to it.
+/// Characters of a message at most: the sender's own data is not sent back to it.
 const LONGEST_MESSAGE: usize = 400;
 
-/// Of the errors of a piece the first ones say what to do; the others would say the same.
+/// Only the first errors of a piece have hints; those of the others would be the same.
 const HINTS: usize = 100;
 
 /// Bytes of lines that are handed on together.
@@ -35,7 +35,7 @@ pub fn write_error(code: &str, message: &str, hint: Option<&str>, out: &mut Vec<
 /// The lines of a piece, which come in any order.
 pub(super) struct Lines {
     text: Vec<u8>,
-    /// By record, where its line stands in `text`; nowhere yet where it is empty.
+    /// By record, the place of its line in `text`; empty if it has no line yet.
     places: Vec<(u32, u32)>,
     accepted: u64,
     errors: usize,

@@ -1,17 +1,20 @@
 //! Records over HTTP: the door that the server hands bodies in through, and the sink that carries answers back.
 //!
-//! The server calls [`Ingress::submit`] (`door`); bodies wait in pieces (`inbox`). The source gives them to the sequencer;
-//! when it learns their order numbers ([`Source::sequenced`]) it notes at the *desk* who waits for which. The reply sink
-//! (`sink`) takes answers and rejects, makes the lines of each piece (`line`), and hands them to the request (`request`)
-//! once everything up to the last record of the piece has been given ([`thalweg_flow::Operator::complete`]).
+//! The server calls [`Ingress::submit`] (`door`); bodies wait in pieces (`inbox`). The source gives them to the
+//! sequencer; when it learns their order numbers ([`Source::sequenced`]) it notes at the *desk* which request waits for
+//! which. The reply sink (`sink`) takes answers and rejects, makes the lines of each piece (`line`), and hands them to
+//! the request (`request`) once everything up to the last record of the piece has been given
+//! ([`thalweg_flow::Operator::complete`]).
 //!
 //! Invariants
-//! * A request gets one line per record, in order. Of an answer and a reject the first counts; a record with neither gets
-//!   the error `no_answer`.
-//! * Who wants no reply waits like the others, until the job is through with its records and they are as safe as `ack`
-//!   says.
-//! * When source or sink goes away nobody waits for ever: who still waits learns that the outcome is unknown.
-//! * Bodies that wait and lines that nobody has read yet are bounded by `queue`, together, but for the lines of one piece.
+//! * A request gets one line per record, in order. Of an answer and a reject the first counts; a record with neither
+//!   gets the error `no_answer`.
+//! * A client that asks for no reply waits like the others, until the job is through with its records and they are
+//!   durable as `ack` requires.
+//! * When the source or the sink goes away no client waits for ever: one that still waits learns that the outcome is
+//!   unknown.
+//! * Bodies that wait and lines that nobody has read yet are bounded by `queue`, together, but for the lines of one
+//!   piece.
 
 mod door;
 mod inbox;
@@ -84,8 +87,8 @@ impl SourcePlugin for HttpPlugin {
     }
 }
 
-/// The three parts of an HTTP source. `is_json` allows a body of objects that take several lines each; `acknowledges` as
-/// in [`SourceContext`].
+/// The three parts of an HTTP source. `is_json` allows a body of objects that take several lines each; `acknowledges`
+/// as in [`SourceContext`].
 pub fn http_source(
     name: String,
     format: Arc<dyn RecordFormat>,
@@ -126,7 +129,7 @@ impl Shared {
     }
 }
 
-/// Who waits for which order numbers, in order.
+/// The requests that wait for order numbers, in order.
 #[derive(Default)]
 struct Desk {
     waiting: VecDeque<(SeqRange, Arc<Ticket>)>,
@@ -134,7 +137,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Those who wait for lines of numbers of `range`.
+    /// The requests that wait for lines of numbers of `range`.
     fn waiting_in(&self, range: SeqRange) -> Vec<SeqRange> {
         let start = self.waiting.partition_point(|(waits_for, _)| waits_for.end <= range.start);
         self.waiting

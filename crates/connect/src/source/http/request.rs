@@ -1,14 +1,15 @@
-//! One request on its way: what of its reply is there, who waits for it, and how much of it may be there at once.
+//! One request under way: the part of its reply that is there, its waiting client, and how much of it may be there at
+//! once.
 //!
-//! A body is cut into pieces. The sink finishes them in order ([`Request::finish`]); the server takes the lines as they come
-//! ([`Replies`]). Lines that wait to be taken, and a guess for those that are to come, count against the source's
+//! A body is cut into pieces. The sink finishes them in order ([`Request::finish`]); the server takes the lines as they
+//! come ([`Replies`]). Lines that wait to be taken, and a guess for those that are to come, count against the source's
 //! [`Share`]; a piece is held back while its request has more than its part of it ([`Request::may_take`]).
 //!
 //! Invariants
 //! * There is one line per record, in order, whatever is held back.
-//! * No second piece is taken before the first has come back: by then it is known whether any record was accepted. Where
-//!   none of the first piece was, the rest is not taken ([`Request::is_refused`]), so that what has to be kept before the
-//!   status of the reply is known has a bound.
+//! * No second piece is taken before the first has come back: by then it is known whether any record was accepted.
+//!   Where none of the first piece was, the rest is not taken ([`Request::is_refused`]), so that what has to be kept
+//!   before the status of the reply is known has a bound.
 //! * A request whose client takes nothing can be cut off ([`Request::cut_off`]); its records count all the same.
 
 use std::collections::VecDeque;
@@ -21,10 +22,10 @@ use bytes::Bytes;
 
 use super::line::write_error;
 
-/// What the line of a record is taken to have before it is there.
+/// Assumed bytes of a record's line before it is there.
 const GUESS: usize = 128;
 
-/// What of a queue the replies to all its requests may take, as a part of it; and the replies to one of them.
+/// The replies to all requests of a queue may take 1/`ALL` of its bytes, those to one request 1/`ONE`.
 const ALL: usize = 2;
 const ONE: usize = 4;
 
@@ -40,7 +41,7 @@ impl Share {
         Self { bound: queue / ALL, used: AtomicUsize::new(0) }
     }
 
-    // Relaxed everywhere: a count that decides when, and never what.
+    // Relaxed everywhere: the count affects when a line is read, and never its contents.
     pub(super) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -62,7 +63,7 @@ pub struct Unanswered {
     pub is_cut_off: bool,
 }
 
-/// What is known when the first lines are there.
+/// The outcome that is known when the first lines are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// A record was accepted; where none was, the reply is whole.
@@ -90,7 +91,7 @@ struct State {
     accepted: u64,
     /// The first piece has come back.
     is_begun: bool,
-    /// Somebody takes the lines.
+    /// A reader takes the lines.
     wants: bool,
     is_refused: bool,
     failure: Option<Unanswered>,
@@ -128,7 +129,7 @@ impl Request {
         self.lock().wants
     }
 
-    /// Whether the next piece, of so many records, may go to the job; if so its lines are reckoned with.
+    /// Whether the next piece, of `records` records, may go to the job; if so, room for its lines is reserved.
     pub(super) fn may_take(&self, records: u32) -> bool {
         let mut state = self.lock();
         if !state.wants {
@@ -147,7 +148,7 @@ impl Request {
         true
     }
 
-    /// Whether what is left of it is not to be taken.
+    /// Whether the rest of it is not to be taken.
     pub(super) fn is_refused(&self) -> bool {
         self.lock().is_refused
     }
@@ -252,7 +253,8 @@ impl Replies {
         self.request.lock().records
     }
 
-    /// Waits until it is known whether any record was accepted; without lines, until the job is through with the records.
+    /// Waits until it is known whether any record was accepted; without lines, until the job is through with the
+    /// records.
     ///
     /// # Errors
     /// If nobody will answer.
@@ -272,7 +274,7 @@ impl Replies {
         }
     }
 
-    /// The next lines, each with its end; `None` behind the last.
+    /// The next lines, each with its end; `None` after the last.
     ///
     /// # Errors
     /// If nobody answers the rest: then how many lines are missing is known ([`Replies::missing`]).
@@ -334,11 +336,11 @@ impl Drop for Replies {
     }
 }
 
-/// The other end of [`Replies`], for who answers without a source, as in tests.
+/// The other end of [`Replies`], for answers without a source, as in tests.
 pub struct Answering(Arc<Request>);
 
 impl Answering {
-    /// A reply to so many records.
+    /// A reply to `records` records.
     pub fn new(records: u64) -> (Self, Replies) {
         let request = Arc::new(Request::new(Arc::new(Share::new(usize::MAX)), 1, records, true));
         (Self(Arc::clone(&request)), Replies::new(request, || {}))

@@ -1,4 +1,4 @@
-//! The sink that carries answers (input 0) and rejects (input 1) back to who asked.
+//! The sink that carries answers (input 0) and rejects (input 1) back to the clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl ReplySink {
     }
 }
 
-/// Calls with each row that somebody waits for, the lines of its piece, and its number within that.
+/// Calls `call` for each row that a client waits for, with the lines of its piece and its number within the piece.
 fn for_each_waiting(
     batch: &Batch,
     waiting: &[SeqRange],

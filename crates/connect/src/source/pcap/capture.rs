@@ -1,7 +1,7 @@
 //! The packets of one capture, one after the other: pcap or pcapng, as it is or packed by gzip.
 //!
-//! What is good in it is used. A block that is none, a packet of an interface that is not known, and what comes after a
-//! place from which nothing can be read any more are left out, and counted in [`LeftOut`].
+//! All good packets in it are used. A malformed block, a packet of an unknown interface, and the bytes after a
+//! place after which nothing can be read are left out, and counted in [`LeftOut`].
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -30,12 +30,12 @@ const FINGERPRINT: u64 = 4_096;
 /// Interfaces of a section; packets of more are left out.
 const MOST_INTERFACES: usize = 65_536;
 
-/// What is in a capture and could not be used.
+/// Counts of the parts of a capture that could not be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
     /// Packets of an interface that the capture does not describe.
     pub(super) no_interface: u64,
-    /// Blocks of pcapng that are none.
+    /// Malformed blocks of pcapng.
     pub(super) malformed: u64,
     /// Where reading had to stop before the end, and why.
     pub(super) end: Option<(u64, String)>,
@@ -57,7 +57,7 @@ pub(super) struct Capture {
     pub(super) left_out: LeftOut,
 }
 
-/// What is known of bytes while they are read.
+/// What the reader keeps of bytes while they are read.
 #[derive(Default)]
 struct Reading {
     /// Bytes of the file that were read, where it is packed.
@@ -72,7 +72,8 @@ struct Bytes {
 }
 
 impl Read for Bytes {
-    /// As many as there are. A failure is the end of them, and kept: the parser reads ahead, and what came before counts.
+    /// As many as there are. A failure is the end of them, and kept: the parser reads ahead, and the bytes before it
+    /// counts.
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let mut failure = self.reading.failure.lock().unwrap_or_else(PoisonError::into_inner);
         let mut filled = 0;
@@ -89,7 +90,7 @@ impl Read for Bytes {
     }
 }
 
-/// What the blocks before one say about it.
+/// State from earlier blocks that a block needs.
 #[derive(Default)]
 struct Sections {
     interfaces: Vec<Interface>,
@@ -119,7 +120,7 @@ pub(super) struct Captured<'a> {
     pub(super) is_cut: bool,
 }
 
-/// What a block holds.
+/// The contents of a block.
 enum Held<T> {
     Packet(T),
     NoInterface,
@@ -138,9 +139,9 @@ impl<T> Held<T> {
     }
 }
 
-/// What the parser says.
+/// The result of the parser.
 enum Step<T> {
-    /// So many bytes, and what was found in them.
+    /// How many bytes, and what was found in them.
     Block(usize, Held<T>),
     Refill,
     Grow,
@@ -224,7 +225,7 @@ impl Capture {
                 Err(PcapError::BufferTooSmall) => Step::Grow,
                 Err(error) => Step::End(Some(why(&error))),
             };
-            // A block that is none, but says where it ends.
+            // A malformed block that says where it ends.
             if !matches!(step, Step::Block(..))
                 && self.sections.is_pcapng
                 && let Some(length) = block_length(reader.data(), self.sections.is_big_endian)
@@ -256,7 +257,7 @@ impl Capture {
                         self.buffer *= 2;
                         reader.grow(self.buffer);
                     }
-                    // What is read never fails; a failure shows at the end.
+                    // The inner read never fails; a failure shows at the end.
                     let _ = reader.refill();
                 }
                 Step::End(why) => return self.end(why).map(|()| None),
@@ -291,7 +292,7 @@ impl Capture {
         if self.input.is_packed() { self.reading.packed.load(Ordering::Relaxed) } else { self.bytes }
     }
 
-    /// Length and hash of the beginning of what the file holds, of at most so many bytes.
+    /// Length and hash of the beginning of the contents, of at most `most` bytes.
     ///
     /// # Errors
     /// Where it cannot be read.
@@ -306,7 +307,7 @@ impl Capture {
 }
 
 impl Sections {
-    /// What a block holds; notes what it says of those after it.
+    /// The contents of a block; notes its state for those after it.
     fn held<'a>(&mut self, block: &'a PcapBlockOwned<'_>) -> Held<Captured<'a>> {
         const MICROS: u64 = 1_000_000;
         const NANOS: u64 = 1_000_000_000;
@@ -398,7 +399,7 @@ impl Sections {
     }
 }
 
-/// What unpacking says of bytes that are not packed by gzip, or not all there.
+/// Whether an error of unpacking means that the bytes are not packed by gzip, or not all there.
 fn is_damage(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData)
 }
@@ -413,8 +414,8 @@ fn block_length(data: &[u8], is_big_endian: bool) -> Option<usize> {
     (word(length - 4)? == length).then_some(length)
 }
 
-/// Units of time in a second, by the option `if_tsresol`: a power of ten, or with the top bit set one of two. One that does not
-/// fit is finer than any clock.
+/// Units of time in a second, by the option `if_tsresol`: a power of ten, or with the top bit set one of two. One that
+/// does not fit is finer than any clock.
 fn resolution(option: u8) -> u64 {
     let exponent = u32::from(option & 0x7f);
     let base: u64 = if option & 0x80 == 0 { 10 } else { 2 };
@@ -433,6 +434,6 @@ fn why(error: &PcapError<&[u8]>) -> String {
         PcapError::HeaderNotRecognized => "another beginning".to_owned(),
         PcapError::ReadError => "it cannot be read".to_owned(),
         PcapError::Eof => "nothing".to_owned(),
-        _ => "what is no packet".to_owned(),
+        _ => "bytes that are not a packet".to_owned(),
     }
 }

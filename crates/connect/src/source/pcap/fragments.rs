@@ -1,18 +1,18 @@
 //! Puts together the datagrams that IP has split into fragments.
 //!
-//! What it gives depends on the packets of a capture alone: ages are in the capture's own time, and every table is ordered.
-//! Fragments may come in any order and more than once. A datagram is given
+//! The result depends on the packets of a capture alone: ages are in the capture's own time, and every table is
+//! ordered. Fragments may come in any order and more than once. A datagram is given
 //! * when its last fragment has come, with the time of that one;
-//! * when [`MOST_AGE`] has passed since its first one came, at the end of the capture, or as the oldest where there are more
-//!   than [`MOST_OPEN`] of them or they hold more than [`MOST_BYTES`]: as far as it is there from its beginning, with the
-//!   time of the newest fragment. One without a beginning is left out.
+//! * when [`MOST_AGE`] has passed since its first one came, at the end of the capture, or as the oldest where there are
+//!   more than [`MOST_OPEN`] of them or they hold more than [`MOST_BYTES`]: as far as it is there from its beginning,
+//!   with the time of the newest fragment. One without a beginning is left out.
 //!
-//! A fragment that comes again within [`MOST_AGE`] of the datagram that it is a piece of is left out, so that a datagram whose
-//! fragments all come twice is given once, whatever their order.
+//! A fragment that is repeated within [`MOST_AGE`] of the datagram that it is a piece of is left out, so that a
+//! datagram whose fragments all come twice is given once, whatever their order.
 //!
-//! Where two fragments overlap and agree, the first one counts. Where they differ, nobody can say which one is right, and
-//! nothing of the datagram is used (RFC 5722 discards every overlap; networks that send fragments twice are common, though).
-//! All that is not given whole is in [`FragmentCounts`].
+//! Where two fragments overlap and agree, the first one counts. Where they differ, nobody can say which one is right,
+//! and nothing of the datagram is used (RFC 5722 discards every overlap; networks that send fragments twice are common,
+//! though). All that is not given whole is in [`FragmentCounts`].
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use thalweg_types::{Micros, hash_bytes};
 use crate::sflow::packet::Part;
 use crate::sflow::xdr::Address;
 
-/// How long a datagram waits for its fragments. They are sent one right after the other; the default `lateness` is longer, so
-/// that what is given late is not late to its job.
+/// How long a datagram waits for its fragments. They are sent one right after the other; the default `lateness` is
+/// longer, so that a datagram that is given late is not late to its job.
 const MOST_AGE: Micros = 5_000_000;
 
 /// Datagrams that wait for fragments.
@@ -31,18 +31,18 @@ const MOST_OPEN: usize = 4_096;
 /// Bytes that they hold.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What the bookkeeping for a fragment takes, at most.
+/// Bytes that the bookkeeping for a fragment takes, at most.
 const PIECE_BYTES: usize = 128;
 
 /// Bytes that an IP packet carries at most.
 const MOST_PAYLOAD: u32 = 65_535;
 
-/// Datagrams that were given, of which a fragment that comes again is known.
+/// Datagrams that were given, whose repeated fragments are recognized.
 const MOST_GIVEN: usize = 4_096;
 
 const UDP: u8 = 17;
 
-/// What is missing of datagrams that came in fragments.
+/// Counts of what is missing of datagrams that came in fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FragmentCounts {
     /// Datagrams to the port of which fragments are missing.
@@ -80,7 +80,7 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
-    /// `None` where it is none of a datagram of UDP.
+    /// `None` if it is not of a UDP datagram.
     pub(super) fn new(part: &Part<'_>, source: Address, destination: Address, time: Micros) -> Option<Self> {
         // Extension headers of IPv6 may come before UDP.
         const EXTENSIONS: [u8; 4] = [0, 43, 51, 60];
@@ -115,7 +115,7 @@ pub(super) struct Joined {
     pub(super) is_incomplete: bool,
 }
 
-/// What is there of a datagram, from one place on.
+/// A piece of a datagram, from one place on.
 struct Piece {
     end: u32,
     /// Shorter than to `end` where the capture kept only a part.
@@ -126,7 +126,7 @@ struct Piece {
 enum State {
     /// By where they begin; they do not overlap.
     Waiting(BTreeMap<u32, Piece>),
-    /// It goes to another port, and so many bytes of it have come.
+    /// It goes to another port; the number of its bytes that have come.
     Foreign(u32),
     /// Its fragments differ.
     Refused,
@@ -141,9 +141,9 @@ struct Open {
     protocol: u8,
     /// Bytes of the datagram, where the last fragment has come.
     total: Option<u32>,
-    /// Bytes that the pieces stand for.
+    /// Bytes that the pieces cover.
     covered: u32,
-    /// What it counts for.
+    /// Bytes that count against [`MOST_BYTES`].
     bytes: usize,
     state: State,
 }
@@ -226,7 +226,7 @@ impl Fragments {
         }
     }
 
-    /// Gives up what is too old at this time.
+    /// Gives up datagrams that are too old at this time.
     pub(super) fn expire(&mut self, now: Micros, out: &mut Vec<Joined>) {
         while let Some((_, key)) = self.by_age.first_key_value()
             && let Some(open) = self.open.get(key)
@@ -372,7 +372,7 @@ fn agrees(pieces: &BTreeMap<u32, Piece>, fragment: &Fragment) -> bool {
     })
 }
 
-/// What a fragment adds to the pieces that are there.
+/// The parts of a fragment that the present pieces lack.
 fn gaps(pieces: &BTreeMap<u32, Piece>, fragment: Fragment) -> Vec<(u32, Piece)> {
     let mut gaps = Vec::new();
     let mut at = fragment.start;

@@ -1,4 +1,4 @@
-//! What a run had of its captures and could not use.
+//! Counts of what a run could not use of its captures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct LeftOut {
     foreign: u64,
     pub(super) link_types: BTreeSet<i32>,
     no_interface: u64,
-    /// Blocks of pcapng that are none.
+    /// Malformed blocks of pcapng.
     malformed: u64,
     /// Captures that end within a packet, or from some place on are damaged.
     damaged: u64,
@@ -30,7 +30,7 @@ impl LeftOut {
         self.link_types.insert(link);
     }
 
-    /// Adds what a capture has counted.
+    /// Adds the counts of a capture.
     pub(super) fn add(&mut self, capture: &capture::LeftOut) {
         self.no_interface += capture.no_interface;
         self.malformed += capture.malformed;
@@ -54,7 +54,7 @@ impl LeftOut {
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Warns of what is missing from the rows, but of damage, which each capture has told.
+    /// Warns of packets that are missing from the rows, but not of damage, of which each capture has warned.
     pub(super) fn warn(&self, path: &str, captures: usize) {
         if self.counts().keys().all(|name| *name == "damaged") {
             return;
@@ -80,7 +80,7 @@ impl LeftOut {
     }
 }
 
-/// What was left out so far, for whoever shows it.
+/// Counts of what was left out so far, for metrics and reports.
 #[derive(Clone, Default)]
 pub(super) struct Shared(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 

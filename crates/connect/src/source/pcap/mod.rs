@@ -1,17 +1,18 @@
-//! Packet samples out of captures (pcap or pcapng): what agents sent to a collector, replayed at once or at its own pace.
+//! Packet samples out of captures (pcap or pcapng): what agents sent to a collector, replayed at once or at its own
+//! pace.
 //!
-//! Several captures are read one behind the other, in the order of their names, whatever their times ([`capture`] reads one).
-//! Event time is the captures'.
+//! Several captures are read one after the other, in the order of their names, whatever their times ([`capture`] reads
+//! one). Event time is the captures'.
 //!
-//! The place of the source is how many datagrams of each capture were given ([`place`]): after a restart a capture that was
-//! not read to its end is read again from its beginning to there. Captures that were not known then are read after those that
-//! were, so a job goes on with what was captured meanwhile.
+//! The place of the source is how many datagrams of each capture were given ([`place`]): after a restart a capture that
+//! was not read to its end is read again from its beginning to there. Captures that were not known then are read after
+//! those that were, so a job goes on with captures that were made meanwhile.
 //!
-//! Datagrams in several IP fragments are put together ([`fragments`]), within one capture. Their order and number depend on
-//! the packets of the capture and on where it ended when it was read to its end, which is part of its place; so a restart
-//! has the same fragments waiting as the run before it had.
+//! Datagrams in several IP fragments are put together ([`fragments`]), within one capture. Their order and number
+//! depend on the packets of the capture and on where it ended when it was read to its end, which is part of its place;
+//! so a restart has the same fragments waiting as the run before it had.
 //!
-//! What is left out is counted ([`left_out`]).
+//! Packets that are left out are counted ([`left_out`]).
 
 mod capture;
 mod fragments;
@@ -203,8 +204,8 @@ struct OneCapture {
 }
 
 impl OneCapture {
-    /// Opens it for a moment, so that a file which is no capture is found. One without bytes is what is left of a program
-    /// that was stopped early, but where it is the only one.
+    /// Opens it for a moment, so that a file that is not a capture is found. One without bytes was left by a program
+    /// that was stopped early; it is refused only if it is the only one.
     fn new(path: JobPath, is_only: bool) -> Result<Self, Error> {
         let capture = Capture::open(&path)?;
         if is_only && capture.total == 0 {
@@ -247,7 +248,7 @@ struct Datagram {
     payload: Vec<u8>,
 }
 
-/// What a packet is to the source.
+/// How the source treats a packet.
 enum Looked {
     Datagram { datagram: Datagram, is_cut: bool },
     Fragment(Fragment),
@@ -287,13 +288,13 @@ struct PcapSource {
     fragments: Fragments,
     /// Datagrams that were put together, in their order.
     ready: VecDeque<Datagram>,
-    /// What was put together just now.
+    /// The datagrams that were put together last.
     joined: Vec<Joined>,
     /// By this run.
     left_out: LeftOut,
-    /// The same, for whoever shows it.
+    /// The same, for metrics and reports.
     shared: Shared,
-    /// The job has begun; before that somebody may only look whether it could.
+    /// The job has begun; before that it may only be probed.
     is_polled: bool,
     is_draining: bool,
 }
@@ -417,13 +418,13 @@ impl PcapSource {
                 packets,
                 byte,
                 why,
-                "the capture ends within a packet or is damaged: what comes after is left out"
+                "the capture ends within a packet or is damaged: the packets after that are left out"
             );
         }
         self.left_out.add(&capture.left_out);
     }
 
-    /// What was left out so far.
+    /// Counts of what was left out so far.
     fn all_left_out(&self) -> LeftOut {
         let mut all = self.left_out.clone();
         if let Some(capture) = &self.capture {
@@ -433,7 +434,7 @@ impl PcapSource {
         all
     }
 
-    /// Datagrams of about `max_bytes` and at most `max_records` records, where `is_due` lets them.
+    /// Datagrams of about `max_bytes` and at most `max_records` records, as far as `is_due` allows.
     fn block(
         &mut self,
         max_bytes: usize,
@@ -491,7 +492,7 @@ impl PcapSource {
                 if known.end.is_none() && known.done > 0 {
                     warn!(
                         path = %path.display(),
-                        "a capture was not read to its end and is not among those that are named now: what is left of it is not read"
+                        "a capture was not read to its end and is no longer named: its remaining packets are not read"
                     );
                 }
                 let (path, done, begin) = (some_path.found(path), known.done, known.begin);
@@ -548,7 +549,7 @@ impl Source for PcapSource {
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
         self.is_polled = true;
         let Some(ahead) = self.ahead.as_ref().filter(|_| !self.is_draining) else {
-            // Where nothing was used, no block has told of it.
+            // If nothing was used, no block has reported it.
             self.shared.set(&self.all_left_out());
             return Ok(Poll::End);
         };

@@ -1,9 +1,9 @@
-//! Where reading of captures goes on: what [`thalweg_flow::SourcePosition::place`] holds.
+//! Where reading of captures goes on: the contents of [`thalweg_flow::SourcePosition::place`].
 //!
-//! Layout (little-endian): mark 8, version 1, captures 4, then for each: length of the path 4, path, datagrams given 8, length
-//! and hash of the beginning 8 + 8, bytes at its end + 1, or 0 where it was not read to its end, 8, packets and datagrams
-//! given at that end 8 + 8. Persisted. Version 1, of builds that did not put IP fragments together, has no packets and
-//! datagrams at the end. Before that there was one capture: datagrams, length and hash, without a mark.
+//! Layout (little-endian): mark 8, version 1, captures 4, then for each: length of the path 4, path, datagrams given 8,
+//! length and hash of the beginning 8 + 8, bytes at its end + 1, or 0 where it was not read to its end, 8, packets and
+//! datagrams given at that end 8 + 8. Persisted. Version 1, of builds that did not put IP fragments together, has no
+//! packets and datagrams at the end. Before that there was one capture: datagrams, length and hash, without a mark.
 
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ pub(super) struct Known {
     pub(super) joins_fragments: bool,
 }
 
-/// Where a capture ended when it was read to its end. Datagrams that waited for fragments were given there, and wait no longer
-/// when the capture has grown.
+/// Where a capture ended when it was read to its end. Datagrams that waited for fragments were given there, and wait no
+/// longer when the capture has grown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct End {
     /// Of the file.
@@ -63,7 +63,7 @@ pub(super) fn to_bytes(captures: impl ExactSizeIterator<Item = Known>) -> Vec<u8
     bytes
 }
 
-/// `None` for what holds no places.
+/// `None` if the bytes hold no places.
 pub(super) fn of_bytes(mut bytes: &[u8]) -> Option<Vec<Known>> {
     if bytes.is_empty() {
         return Some(Vec::new());

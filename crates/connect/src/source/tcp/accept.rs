@@ -34,7 +34,7 @@ pub(super) async fn accept(listener: TcpListener, peers: Arc<Peers>, mut drain: 
         };
         match accepted {
             Ok((stream, peer)) => {
-                // One that has come and has no place is held, so that what makes room is known to be of use.
+                // A new connection without a place is held, so that room is made only when it is needed.
                 let place = tokio::select! {
                     () = drained(&mut drain) => break,
                     place = place(&peers, &mut open) => place,

@@ -2,11 +2,12 @@
 //! format has one).
 //!
 //! A last line without a line end counts when the connection closes, and is a reject when it breaks off. There is no
-//! acknowledgement. Drained, the source accepts no connection any more and reads what has already arrived.
+//! acknowledgement. Drained, the source accepts no connection any more and reads the bytes that have already arrived.
 //!
-//! What is bounded, and what happens then (`peers` keeps the books):
-//! * The queue, in bytes. Records that wait and records that are not finished yet count. When it is full connections are not
-//!   read, so their senders wait. When unfinished records take nearly all of it, the connection with the largest is closed.
+//! These are bounded (`peers` keeps the books):
+//! * The queue, in bytes. Records that wait and records that are not finished yet count. When it is full connections
+//!   are not read, so their senders wait. When unfinished records take nearly all of it, the connection with the
+//!   largest is closed.
 //! * Connections. When all places are taken the one that has been silent longest makes room for a new one.
 //! * Silence. A connection that says nothing for `idle`, or for a minute in the middle of a record, is closed.
 //!
@@ -33,7 +34,7 @@ use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, SourceContext
 
 const DEFAULT_CONNECTIONS: usize = 1024;
 
-/// What the kernel keeps for us while we are busy.
+/// Connections that the kernel keeps while the source is busy.
 const BACKLOG: i32 = 1_024;
 
 const DEFAULT_IDLE: Duration = Duration::from_secs(3_600);

@@ -1,6 +1,7 @@
-//! Who is connected: how long each has been silent, and what its unfinished record takes.
+//! The open connections: how long each has been silent, and how many bytes its unfinished record takes.
 //!
-//! Who has to go is told ([`Peers::make_room`], [`Peers::note`]) and goes by itself, as only its own task has what it sent.
+//! A connection that has to close is notified ([`Peers::make_room`], [`Peers::note`]) and closes itself, as only its
+//! own task has the bytes that it sent.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,7 +29,7 @@ const SILENT: Duration = Duration::from_secs(1);
 /// The same in the middle of a record.
 const SILENT_IN_RECORD: Duration = Duration::from_secs(10);
 
-/// What a connection may pause in the middle of a record.
+/// How long a connection may pause in the middle of a record.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
 /// Seconds between two warnings of the same kind.
@@ -48,7 +49,7 @@ pub struct Settings {
 pub(super) enum Ending {
     /// It was silent for too long.
     Idle = 1,
-    /// Others want in.
+    /// New connections wait for a place.
     Room,
     /// Its unfinished record is the largest, and all of them together are too large.
     Crowded,
@@ -73,7 +74,7 @@ pub(super) struct Peers {
 #[derive(Default)]
 struct Books {
     open: BTreeMap<u64, Entry>,
-    /// Bytes of unfinished records, without those of who has been told to go.
+    /// Bytes of unfinished records, but for connections that are closing.
     unfinished: usize,
     warned: Option<Instant>,
 }
@@ -88,7 +89,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// How long it may be silent when others want in.
+    /// How long it may be silent while others wait for a place.
     fn patience(&self) -> Duration {
         match (self.has_spoken, self.unfinished) {
             (false, _) => MUTE,
@@ -144,7 +145,7 @@ impl Peers {
         READ.min(self.handover.bound() / 8)
     }
 
-    /// Bytes that unfinished records may take together. What is left of the queue lets the others through.
+    /// Bytes that unfinished records may take together. The rest of the queue is for whole records.
     fn most_unfinished(&self) -> usize {
         self.handover.bound() - 2 * (self.read_bytes() + OVERHEAD)
     }
@@ -187,8 +188,8 @@ impl Peers {
         if has_unfinished { self.settings.idle.min(UNFINISHED) } else { self.settings.idle }
     }
 
-    /// It has said something, and its unfinished record takes so many bytes. Where all of them take too much, the largest
-    /// has to go.
+    /// The connection has sent something, and its unfinished record takes `unfinished` bytes. If all together take too
+    /// much, the largest is closed.
     pub(super) fn note(&self, peer: &Peer, unfinished: usize) {
         let mut books = self.books();
         let Some(entry) = books.open.get_mut(&peer.number) else { return };
@@ -209,7 +210,7 @@ impl Peers {
         self.counts.set_unfinished(books.unfinished);
     }
 
-    /// Tells one to go for who wants in, if one has been silent for long enough.
+    /// Closes one for a new connection, if one has been silent for long enough.
     pub(super) fn make_room(&self) {
         let mut books = self.books();
         if books.open.values().any(|entry| entry.is_going) {
@@ -226,13 +227,13 @@ impl Peers {
         }
     }
 
-    /// Counts a connection that is closed from here, and says what is to be said of its unfinished record.
+    /// Counts a connection that the source closes, and returns the reason for its unfinished record's reject.
     pub(super) fn ends(&self, peer: &Peer, ending: Ending, unfinished: usize) -> String {
         self.counts.add_closed(ending as usize - 1);
         let limit = format_size(self.most_unfinished() as u64);
         let reason = match ending {
             Ending::Idle => "the connection was silent for too long".to_owned(),
-            Ending::Room => "the connection was silent, and others wanted in".to_owned(),
+            Ending::Room => "the connection was silent, and others waited for a place".to_owned(),
             Ending::Crowded => {
                 format!("all unfinished records together passed {limit}, and this was the largest")
             }

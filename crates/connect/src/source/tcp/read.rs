@@ -1,8 +1,8 @@
 //! Reading one connection.
 //!
-//! Bytes are read into a buffer that all connections of a thread share, and only what is not a whole record yet stays with
-//! the connection: a silent one holds next to nothing. Room in the queue is taken before a read. What waits for the end
-//! of its record keeps its room; whole records take theirs along.
+//! Bytes are read into a buffer that all connections of a thread share, and only a record that is not whole yet stays
+//! with the connection: a silent one holds next to nothing. Room in the queue is taken before a read. A record that
+//! waits for the end of its record keeps its room; whole records take theirs along.
 
 use std::cell::RefCell;
 use std::io::{Error as IoError, ErrorKind};
@@ -32,7 +32,8 @@ enum Wait {
     Ends(Ending),
 }
 
-/// Reads one connection to its end, to its closing from here, or to what has arrived when the source is drained.
+/// Reads one connection to its end, to its closing from here, or to the last bytes that have arrived when the source is
+/// drained.
 pub(super) async fn read(
     stream: TcpStream,
     peer: &Peer,
@@ -66,7 +67,7 @@ pub(super) async fn read(
         }
         let room = tokio::select! {
             biased;
-            // In a drain as well: what it holds is what others wait for.
+            // In a drain as well: others wait for the bytes that it holds.
             ending = peer.told() => return end(peer, ending, &mut cutter, held, peers),
             room = peers.handover.room(wanted + OVERHEAD) => room,
         };
@@ -107,7 +108,7 @@ pub(super) async fn read(
         if quotes.is_due(&cutter, given, std::time::Instant::now()) {
             warn!(
                 bytes = cutter.unfinished(),
-                "a quote of a connection has long been open, and nothing after it is taken before it is closed or is found to be none"
+                "a quote of a connection has long been open: nothing after it is taken until it is closed or its line is rejected"
             );
         }
         if count == 0 {
@@ -128,7 +129,7 @@ pub(super) async fn read(
     Ok(())
 }
 
-/// The connection is closed from here; what it had not finished is a reject.
+/// The source closes the connection; its unfinished record is a reject.
 fn end(
     peer: &Peer,
     ending: Ending,

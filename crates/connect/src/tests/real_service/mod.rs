@@ -1,6 +1,6 @@
 //! Sinks against real databases: `cargo xtask test --only services` starts them and says where they are.
 //!
-//! Ignored elsewhere, so that a plain `cargo test` needs nothing beside the repository.
+//! Ignored elsewhere, so that a plain `cargo test` needs nothing but the repository.
 
 mod postgres;
 mod proxy;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::drive::LIMIT;
 
-/// What xtask says about a service.
+/// A variable that xtask sets for a service.
 fn told(variable: &str) -> String {
     std::env::var(variable)
         .unwrap_or_else(|_| panic!("{variable} is not set: run `cargo xtask test --only services`"))

@@ -97,7 +97,7 @@ impl Case {
     }
 }
 
-/// What the first `total` numbers look like, each there once.
+/// The table's contents for the first `total` numbers, each there once.
 fn once(total: u64) -> String {
     format!("{total} {total} {}", (0..total).sum::<u64>())
 }
@@ -300,7 +300,7 @@ fn a_database_that_does_not_go_with_the_job_is_refused() {
     one.give(1).unwrap();
     one.commit(5).unwrap();
     two.give(1).unwrap();
-    // With its first look or its first transaction, whichever comes behind the other's commits.
+    // At its first look or its first transaction, whichever comes after the other's commits.
     let told = two.failure();
     assert!(
         told.message().contains("does not go with job \"mismatch\""),

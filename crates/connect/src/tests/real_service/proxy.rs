@@ -1,4 +1,4 @@
-//! Stands between a sink and its database and breaks connections at chosen places.
+//! A proxy between a sink and its database, which breaks connections at chosen places.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use std::thread;
 pub(super) enum AtCommit {
     /// Before the server hears of it.
     Lose,
-    /// Behind the server's answer, which nobody hears.
+    /// After the server's answer, which does not arrive.
     LoseAnswer,
 }
 

@@ -4,7 +4,7 @@ use super::super::drive::{Driven, context, numbers};
 use super::super::*;
 use super::{eventually, told};
 
-/// What a query gives, as CSV without the header.
+/// The answer of a query, as CSV without the header.
 fn query(address: &str, sql: &str) -> Option<String> {
     let runtime = crate::source::handover::io_runtime().unwrap();
     runtime.block_on(async {
@@ -40,7 +40,7 @@ fn points_are_rows_and_types_that_do_not_fit_stop_the_job() {
     }
     sink.finish().unwrap();
     let expected = format!("10000,{},10000", (0..10_000_u64).sum::<u64>());
-    // What was acknowledged becomes visible a moment later.
+    // Acknowledged points become visible a moment later.
     let found = eventually("the rows", || {
         query(&address, "SELECT count(), sum(n), count_distinct(timestamp) FROM numbers")
             .filter(|found| *found == expected)

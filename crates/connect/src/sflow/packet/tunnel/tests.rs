@@ -1,15 +1,15 @@
-//! Tunnels in each other, built here, and what is found in them.
+//! Tunnels in each other, built here, and the packets found in them.
 
 use proptest::prelude::*;
 
 use super::super::tests::{ethernet, udp, v4, v6};
 use super::*;
 
-/// A kind of tunnel and what may differ in it.
+/// A kind of tunnel and its variants.
 #[derive(Clone, Copy, Debug)]
 enum Layer {
     Vxlan(u32),
-    /// With so many words of options.
+    /// With this many words of options.
     Geneve(u32, u8),
     Gre(Option<u32>),
     Ipip,
@@ -112,7 +112,7 @@ fn name_and_id(layer: Layer) -> (&'static str, Option<u32>) {
     }
 }
 
-/// The layers, from the innermost on, around a packet from port 1 to 2; those that cannot carry what is in them left out.
+/// The layers, from the innermost on, around a packet from port 1 to 2; without those that cannot carry the inner ones.
 fn nested(layers: &[(Layer, bool)]) -> (Vec<u8>, Vec<Layer>) {
     let mut built = Built::Ip(v4(6, 0, &[0, 1, 0, 2]));
     let mut used = Vec::new();

@@ -7,7 +7,7 @@ use crate::sflow::packet::Packet;
 
 const PORT: u16 = 6_343;
 
-/// A datagram of so many bytes to a port, its header and all.
+/// A datagram of `bytes` bytes to a port, its header included.
 fn datagram(port: u16, bytes: usize) -> Vec<u8> {
     let port = port.to_be_bytes();
     let length = (bytes as u16).to_be_bytes();
@@ -41,7 +41,7 @@ fn fragment(packet: &[u8], time: Micros) -> Fragment {
     Fragment::new(&packet.part.unwrap(), ip.source, ip.destination, time).unwrap()
 }
 
-/// All fragments of a datagram, of so many bytes each.
+/// All fragments of a datagram, of `size` bytes each.
 fn split(is_v6: bool, id: u16, datagram: &[u8], size: usize) -> Vec<Vec<u8>> {
     let count = datagram.len().div_ceil(size);
     let parts = datagram.chunks(size).enumerate();
