@@ -122,7 +122,7 @@ fn a_start_without_a_version_leaves_no_rows_behind() {
         let set: serde_json::Value = serde_json::from_str(&said).unwrap();
         set["Row"].as_array().map_or(0, Vec::len)
     };
-    assert_eq!(rows(), 41, "head and values");
+    assert_eq!(rows(), 42, "claim, head and values");
     ground.open(None).unwrap();
-    assert_eq!(rows(), 1, "the head of the new space");
+    assert_eq!(rows(), 2, "the claim, and the head of the new space");
 }
