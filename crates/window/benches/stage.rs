@@ -3,6 +3,9 @@
 //! `cargo bench -p thalweg-window --bench stage`
 //!
 //! One item is a record. Chunks go to memory, so that no disk has a part in it.
+//!
+//! `one_by_one`: `sum, avg, count(*)` over windows that share no edge, at 500 records a second of event time, each record a
+//! batch of its own, after as much history as the longest window has. The argument is the number of windows.
 
 use std::sync::{Arc, LazyLock};
 
@@ -63,7 +66,7 @@ fn batches(size: Size) -> Vec<Batch> {
         .collect()
 }
 
-fn stage() -> Result<Stage, Error> {
+fn empty() -> Result<Stage, Error> {
     let store = ChunkStore::open(
         Arc::new(MemFs::new()),
         "chunks",
@@ -71,7 +74,11 @@ fn stage() -> Result<Stage, Error> {
         ChunkBudget::new(256 << 20),
         ChunkStoreOptions::new(1),
     )?;
-    let mut stage = Stage::new(&schema(), StageOptions::default(), store);
+    Ok(Stage::new(&schema(), StageOptions::default(), store))
+}
+
+fn stage() -> Result<Stage, Error> {
+    let mut stage = empty()?;
     let text = "SELECT sum(amount) AS s, count(*) AS n FROM s GROUP BY card OVER SLIDING 1 HOUR";
     let query = Query::parse(text).map_err(|error| Error::user(error.render(text)))?;
     let planned = stage.plan("q", &query).map_err(|error| Error::user(error.to_string()))?;
@@ -132,6 +139,65 @@ fn measure(bencher: Bencher<'_, '_>, has_cycles: bool) {
                 run(stage, batches, cycle, |answers| rows += divan::black_box(answers).values[0].len());
             assert_eq!(rows, size.records);
             assert_eq!(entries.expect("a store in memory") > 0, has_cycles);
+        });
+}
+
+/// Records a second of event time.
+const RATE: usize = 500;
+/// Records that are answered one by one.
+const SINGLE: usize = 2_000;
+
+fn windows(count: usize) -> Result<Stage, Error> {
+    let mut stage = empty()?;
+    let mut planned = Vec::new();
+    for number in 0..count {
+        let text = format!(
+            "SELECT sum(amount) AS s, avg(amount) AS a, count(*) AS n FROM s GROUP BY card \
+             OVER SLIDING {} SECONDS DELAYED BY {} SECONDS",
+            3_600 - 17 * number,
+            3 + 7 * number
+        );
+        let query = Query::parse(&text).map_err(|error| Error::user(error.render(&text)))?;
+        let name = format!("w{number}");
+        planned.push(stage.plan(&name, &query).map_err(|error| Error::user(error.to_string()))?);
+    }
+    stage.add_queries(&planned)?;
+    Ok(stage)
+}
+
+/// A batch of `count` records, the first of which has the number `first`.
+fn at_rate(random: &mut Rng, groups: usize, first: usize, count: usize) -> Batch {
+    let cards = StringViewArray::from_iter_values((0..count).map(|_| format!("c{}", random.usize(..groups))));
+    let amounts: Float64Array = (0..count).map(|_| random.u32(1..100_000) as f64 / 100.0).collect();
+    let columns: Vec<ArrayRef> = vec![Arc::new(cards), Arc::new(amounts)];
+    let batch = RecordBatch::try_new(Arc::clone(schema().arrow()), columns).expect("columns of the schema");
+    let time = |row: usize| ((first + row) * 1_000_000 / RATE) as Micros;
+    let times: Vec<Micros> = (0..count).map(time).collect();
+    let range = SeqRange::new(first as u64, (first + count) as u64);
+    Batch::new(range, batch, times.into(), Seqs::Dense(first as u64))
+}
+
+#[divan::bench(args = [10, 120], sample_count = 3, sample_size = 1)]
+fn one_by_one(bencher: Bencher<'_, '_>, count: usize) {
+    let (size, _) = &*INPUT;
+    let history = if size.records == SMALL.records { 20 * RATE } else { 3_700 * RATE };
+    bencher
+        .counter(ItemsCount::new(SINGLE))
+        .with_inputs(|| {
+            let (mut stage, mut random) = (windows(count).expect("a stage in memory"), Rng::with_seed(2));
+            for first in (0..history).step_by(BATCH) {
+                let batch = at_rate(&mut random, size.groups, first, BATCH.min(history - first));
+                stage.answer(&batch).expect("answers");
+            }
+            let single = |row| at_rate(&mut random, size.groups, history + row, 1);
+            let singles: Vec<Batch> = (0..SINGLE).map(single).collect();
+            (stage, singles)
+        })
+        .bench_local_refs(|(stage, singles)| {
+            for batch in singles {
+                let answers = divan::black_box(stage.answer(batch).expect("answers"));
+                assert_eq!(answers.values.len(), count);
+            }
         });
 }
 
