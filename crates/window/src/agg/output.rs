@@ -5,18 +5,19 @@ use std::sync::Arc;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{ArrayRef, ArrowPrimitiveType, PrimitiveArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use smallvec::{SmallVec, smallvec};
 
 use super::Column;
 
 /// One bit per row, set without branches.
 pub(super) struct Bits {
-    bytes: Vec<u8>,
+    bytes: SmallVec<[u8; 8]>,
     rows: usize,
 }
 
 impl Bits {
     pub(super) fn new(rows: usize) -> Self {
-        Self { bytes: vec![0; rows.div_ceil(8)], rows }
+        Self { bytes: smallvec![0; rows.div_ceil(8)], rows }
     }
 
     #[inline(always)]
@@ -24,13 +25,11 @@ impl Bits {
         self.bytes[row >> 3] |= u8::from(value) << (row & 7);
     }
 
-    pub(super) fn into_buffer(self) -> BooleanBuffer {
-        BooleanBuffer::new(Buffer::from_vec(self.bytes), 0, self.rows)
-    }
-
     /// `None` where every row is valid.
     pub(super) fn into_nulls(self) -> Option<NullBuffer> {
-        Some(NullBuffer::new(self.into_buffer())).filter(|nulls| nulls.null_count() > 0)
+        let valid: usize = self.bytes.iter().map(|byte| byte.count_ones() as usize).sum();
+        let bits = || BooleanBuffer::new(Buffer::from_vec(self.bytes.into_vec()), 0, self.rows);
+        (valid < self.rows).then(|| NullBuffer::new(bits()))
     }
 }
 

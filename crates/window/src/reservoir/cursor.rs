@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
+use smallvec::SmallVec;
 use thalweg_storage::{ChunkError, ChunkId};
 use thalweg_types::Micros;
 
@@ -22,7 +23,22 @@ pub(super) struct Cursor {
     pub(super) ordinal: u64,
     row: usize,
     /// The sealed chunk that it is in, decoded.
-    pub(super) loaded: Option<Arc<RecordBatch>>,
+    pub(super) loaded: Option<Loaded>,
+}
+
+/// A sealed chunk, decoded.
+#[derive(Clone)]
+pub(super) struct Loaded {
+    /// Held, as the store counts who has it.
+    _batch: Arc<RecordBatch>,
+    columns: Arc<[ArrayRef]>,
+}
+
+impl Loaded {
+    pub(super) fn new(batch: Arc<RecordBatch>) -> Self {
+        let columns = batch.columns().into();
+        Self { _batch: batch, columns }
+    }
 }
 
 impl Cursor {
@@ -51,7 +67,7 @@ impl Cursor {
 /// Rows that a cursor passed during a batch: pieces of columns in the layout's order, in order.
 #[derive(Default)]
 pub(crate) struct Passed {
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: SmallVec<[Piece; 1]>,
     /// How many rows were passed at each step of the batch.
     pub(crate) counts: Vec<u32>,
 }
@@ -128,13 +144,14 @@ impl Reservoir {
             let first_open = self.first_open();
             let start = cursor.row;
             if cursor.ordinal < first_open {
-                let chunk = self.load(cursor)?;
-                let times = times_of(chunk.column(0));
+                let Loaded { columns, .. } = self.load(cursor)?;
+                let times = times_of(&columns[0]);
                 cursor.row = count_steps(times, start, &bounds, &mut step, &mut passed.counts[first..]);
+                let is_in_it = cursor.row < times.len();
                 if cursor.row > start {
-                    passed.pieces.push(Piece { columns: chunk.columns().into(), rows: start..cursor.row });
+                    passed.pieces.push(Piece { columns, rows: start..cursor.row });
                 }
-                if cursor.row < times.len() {
+                if is_in_it {
                     return Ok(());
                 }
             } else {
@@ -176,12 +193,12 @@ impl Reservoir {
     }
 
     /// The sealed chunk that a cursor is in, decoded; asks for the next one to be read ahead.
-    fn load(&mut self, cursor: &mut Cursor) -> Result<Arc<RecordBatch>, ChunkError> {
+    fn load(&mut self, cursor: &mut Cursor) -> Result<Loaded, ChunkError> {
         if let Some(chunk) = &cursor.loaded {
-            return Ok(Arc::clone(chunk));
+            return Ok(chunk.clone());
         }
-        let chunk = self.store.read(ChunkId(cursor.ordinal), &self.projection)?;
-        cursor.loaded = Some(Arc::clone(&chunk));
+        let chunk = Loaded::new(self.store.read(ChunkId(cursor.ordinal), &self.projection)?);
+        cursor.loaded = Some(chunk.clone());
         let next = ChunkId(cursor.ordinal + 1);
         if next.0 < self.first_open() {
             self.store.prefetch(next, &self.projection)?;

@@ -29,7 +29,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use thalweg_storage::{ChunkError, ChunkId, ChunkStore, Projection, Seal, SyncTicket};
 use thalweg_types::Micros;
 
-use cursor::Cursor;
+use cursor::{Cursor, Loaded};
 pub(crate) use cursor::{CursorId, Passed, Piece};
 use frames::Frames;
 pub(crate) use frames::FrozenRows;
@@ -205,7 +205,7 @@ impl Reservoir {
             let id = self.store.seal(seal, batch.clone())?;
             let batch = Arc::new(batch);
             for cursor in self.cursors.iter_mut().flatten().filter(|cursor| cursor.ordinal == id.0) {
-                cursor.loaded = Some(Arc::clone(&batch));
+                cursor.loaded = Some(Loaded::new(Arc::clone(&batch)));
             }
             sealed = true;
         }

@@ -36,7 +36,7 @@ fn seqs(passed: &Passed) -> Vec<u64> {
 }
 
 fn advance(reservoir: &mut Reservoir, cursor: CursorId, now: Micros) -> Vec<u64> {
-    let mut passed = Passed { pieces: Vec::new(), counts: vec![0] };
+    let mut passed = Passed { pieces: smallvec::smallvec![], counts: vec![0] };
     reservoir.advance(cursor, &[now], &mut passed, 0).unwrap();
     let seqs = seqs(&passed);
     assert_eq!(passed.counts, [seqs.len() as u32]);
@@ -70,7 +70,7 @@ fn steps_get_the_rows_that_their_own_bound_reaches() {
     let cursor = reservoir.add_cursor(0, Micros::MIN).unwrap();
     let rows: Vec<(Micros, u64)> = (0..10).map(|row| (row * 10, row as u64)).collect();
     reservoir.append(&columns(&rows), 0..10);
-    let mut passed = Passed { pieces: Vec::new(), counts: vec![0; 4] };
+    let mut passed = Passed { pieces: smallvec::smallvec![], counts: vec![0; 4] };
     reservoir.advance(cursor, &[5, 5, 64], &mut passed, 1).unwrap();
     assert_eq!(passed.counts, [0, 1, 0, 6]);
     assert_eq!(seqs(&passed), [0, 1, 2, 3, 4, 5, 6]);

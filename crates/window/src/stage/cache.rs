@@ -17,7 +17,6 @@
 //! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), how dead
 //! groups are found (`sweep`).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -29,8 +28,8 @@ use thalweg_types::Error;
 use super::changes::Key;
 use super::checkpoint::cursors_of;
 use super::dirty::Dirty;
-use super::stream::Elements;
-use super::{Grouping, LeafNode, Stage, StreamId, sweep};
+use super::stream::{StreamId, Streams};
+use super::{Grouping, LeafNode, Stage, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
 use crate::image::{self, Malformed, Reader};
 
@@ -295,13 +294,13 @@ impl Stage {
     }
 
     /// Brings in the groups of rows that cursors have passed.
-    pub(super) fn bring_in_passed(&mut self, streams: &HashMap<StreamId, Elements>) -> Result<(), Error> {
+    pub(super) fn bring_in_passed(&mut self, streams: &Streams) -> Result<(), Error> {
         let Some(cache) = &mut self.cache else { return Ok(()) };
         for (place, grouping) in self.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, layout, table: Groups::Cached(table), .. }) = grouping else { continue };
             let mut wanted = Vec::new();
             for cursor in cursors_of(&self.leaves, &self.windows, place) {
-                let elements = &streams[&StreamId::Cursor(cursor)];
+                let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     let numbers = elements.column(*layout).as_primitive::<UInt32Type>().values();
                     wanted.extend(numbers.iter().filter(|number| table.is_cold(**number)));
@@ -315,7 +314,7 @@ impl Stage {
     /// Turns numbers of groups into slots, in the streams and by record.
     pub(super) fn translate(
         &mut self,
-        streams: &mut HashMap<StreamId, Elements>,
+        streams: &mut Streams,
         mut groups: Vec<ScalarBuffer<u32>>,
     ) -> Vec<ScalarBuffer<u32>> {
         let Some(cache) = &mut self.cache else { return groups };
@@ -336,9 +335,10 @@ impl Stage {
             groups[place] = slots_of(&groups[place]);
             let cursors = cursors_of(&self.leaves, &self.windows, place).into_iter().map(StreamId::Cursor);
             for stream in cursors.chain([StreamId::Batch]) {
-                let Some(elements) = streams.get_mut(&stream).filter(|elements| !elements.is_empty()) else {
+                let elements = streams.get_mut(stream);
+                if elements.is_empty() {
                     continue;
-                };
+                }
                 let slots = slots_of(elements.column(*layout).as_primitive::<UInt32Type>().values());
                 elements.set_column(*layout, Arc::new(UInt32Array::new(slots, None)));
             }

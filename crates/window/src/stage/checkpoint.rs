@@ -21,7 +21,7 @@
 //!
 //! Not here: the bytes (`agg`, `leaf`, `manifest`), reading them (`restore`), back ends and commits.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use arrow_array::cast::AsArray;
@@ -32,8 +32,8 @@ use thalweg_storage::{ChunkId, SyncTicket};
 use thalweg_types::{Error, Micros};
 
 use super::changes::{Key, Sealed};
-use super::stream::Elements;
-use super::{Grouping, LeafNode, Manifest, Stage, StreamId, Window, store_failed};
+use super::stream::{StreamId, Streams};
+use super::{Grouping, LeafNode, Manifest, Stage, Window, store_failed};
 use crate::groups::{Groups, TAG_BLOCK};
 use crate::image::{put, put_bytes};
 use crate::key;
@@ -373,12 +373,7 @@ impl Stage {
     }
 
     /// Notes which groups a batch changes, before leaves run; those that are frozen are written first.
-    pub(super) fn note_changes(
-        &mut self,
-        streams: &HashMap<StreamId, Elements>,
-        groups: &[ScalarBuffer<u32>],
-        count: usize,
-    ) {
+    pub(super) fn note_changes(&mut self, streams: &Streams, groups: &[ScalarBuffer<u32>], count: usize) {
         if self.checkpoint.is_none() || count == 0 {
             return;
         }
@@ -398,7 +393,7 @@ impl Stage {
             };
             note(&groups[place]);
             for cursor in cursors_of(&self.leaves, &self.windows, place) {
-                let elements = &streams[&StreamId::Cursor(cursor)];
+                let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     note(elements.column(*layout).as_primitive::<UInt32Type>().values());
                 }

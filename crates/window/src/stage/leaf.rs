@@ -15,8 +15,10 @@ use crate::slots::{cut, grow};
 
 /// What a leaf needs to know of a batch.
 pub(super) struct Turn<'a> {
-    /// Task time after each record, less the window's delay.
-    pub(super) heads: &'a [Micros],
+    /// Task time after each record.
+    pub(super) task_times: &'a [Micros],
+    /// Of the window.
+    pub(super) delay: Micros,
     /// Group that each record reads.
     pub(super) groups: &'a [u32],
     /// Rows that enter the window, before its filter.
@@ -206,7 +208,7 @@ impl Leaf {
             Gathered::new(elements, selection, group_column, seq_column, &self.args)
         };
         let added = gather(turn.entering, turn.entered);
-        let adds = &turn.entered.counts;
+        let adds = turn.entered.counts(turn.entering);
         if let Some(rows) = &mut self.rows {
             let (removed, removes) = rows.push(&added, adds);
             return self.apply(
@@ -219,7 +221,7 @@ impl Leaf {
             Some((elements, selection)) => {
                 let removed = gather(elements, selection);
                 let schedule =
-                    Schedule { adds, removes: &selection.counts, groups: turn.groups, resets: None };
+                    Schedule { adds, removes: selection.counts(elements), groups: turn.groups, resets: None };
                 self.apply(&schedule, &added, &removed)
             }
             None => {
@@ -242,6 +244,7 @@ impl Leaf {
         span: Micros,
     ) -> Vec<agg::Column> {
         let times = turn.entering.times();
+        let window_at = |step: usize| turn.task_times[step].saturating_sub(turn.delay).div_euclid(span);
         let entered = if turn.entered.len(turn.entering) == 0 {
             turn.entered.clone()
         } else {
@@ -253,15 +256,15 @@ impl Leaf {
                     Some(places) => places.next_if_eq(&(place as u32)).is_some(),
                 };
                 // A record of an earlier window that comes late belongs to none that is open.
-                is_wanted && times[place] >= turn.heads[step].div_euclid(span).saturating_mul(span)
+                is_wanted && times[place] >= window_at(step).saturating_mul(span)
             })
         };
         let added = Gathered::new(turn.entering, &entered, group_column, seq_column, &self.args);
         let (mut adds, mut groups, mut resets, mut answers) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut element = 0;
-        for (step, count) in entered.counts.iter().enumerate() {
-            let window = turn.heads[step].div_euclid(span);
+        for (step, count) in entered.counts(turn.entering).iter().enumerate() {
+            let window = window_at(step);
             let mut touch = |group: u32, add: u32| {
                 adds.push(add);
                 groups.push(group);
@@ -273,7 +276,7 @@ impl Leaf {
             };
             let mut own = 0;
             for _ in 0..*count {
-                let group = added.groups[element];
+                let group = added.groups()[element];
                 element += 1;
                 if *count == 1 && group == turn.groups[step] {
                     own = 1;
@@ -305,6 +308,12 @@ impl Leaf {
             groups: schedule.groups,
             resets: schedule.resets,
         };
+        if let [aggregate] = self.aggregates.as_mut_slice()
+            && aggregate.calls().is_sorted()
+        {
+            let arg = aggregate.arg();
+            return aggregate.run(&steps, &stream(added, arg), &stream(removed, arg));
+        }
         let mut ordered: Vec<Option<agg::Column>> = vec![None; self.calls.len()];
         for aggregate in &mut self.aggregates {
             let arg = aggregate.arg();
@@ -326,9 +335,9 @@ struct Schedule<'a> {
 
 fn stream(gathered: &Gathered, arg: Option<usize>) -> Stream<'_> {
     Stream {
-        groups: &gathered.groups,
-        times: &gathered.times,
-        seqs: &gathered.seqs,
+        groups: gathered.groups(),
+        times: gathered.times(),
+        seqs: gathered.seqs(),
         values: arg.and_then(|arg| gathered.values[arg].as_ref()),
     }
 }

@@ -45,6 +45,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array};
 use arrow_buffer::ScalarBuffer;
 use arrow_select::take::take;
+use smallvec::SmallVec;
 use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
 
@@ -57,7 +58,7 @@ use guard::Evaluated;
 use leaf::Turn;
 use nodes::{Arg, Filter, Grouping, LeafNode, Window};
 use queries::{QueryState, UNTOLD};
-use stream::{Elements, Selection};
+use stream::{Elements, Selection, StreamId, Streams};
 
 #[cfg(test)]
 mod tests;
@@ -176,13 +177,6 @@ pub struct Stage {
     cache: Option<Cache>,
 }
 
-/// A stream of elements: those that enter undelayed windows, or that a cursor passed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum StreamId {
-    Batch,
-    Cursor(CursorId),
-}
-
 impl Stage {
     /// A stage over an empty store.
     ///
@@ -284,11 +278,7 @@ impl Stage {
 
         let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
         let width = columns.len();
-        let mut streams: HashMap<StreamId, Elements> = passed
-            .into_iter()
-            .map(|(id, passed)| (StreamId::Cursor(id), Elements::new(passed, width)))
-            .collect();
-        streams.insert(StreamId::Batch, Elements::of_batch(&columns, count, accepted));
+        let mut streams = Streams::new(Elements::of_batch(&columns, count, accepted), passed, width);
 
         self.bring_in_passed(&streams)?;
         self.note_changes(&streams, &groups, count);
@@ -400,7 +390,7 @@ impl Stage {
         let cursors: Vec<(CursorId, Micros)> = self.reservoir.cursors();
         let mut passed: Vec<(CursorId, Passed)> = cursors
             .iter()
-            .map(|(id, _)| (*id, Passed { pieces: Vec::new(), counts: vec![0; count] }))
+            .map(|(id, _)| (*id, Passed { counts: vec![0; count], ..Passed::default() }))
             .collect();
         let mut row = 0;
         while row < count {
@@ -437,14 +427,13 @@ impl Stage {
     /// Columns of every leaf, by leaf and call.
     fn run_leaves(
         &mut self,
-        streams: &HashMap<StreamId, Elements>,
+        streams: &Streams,
         verdicts: &Verdicts,
         groups: &[ScalarBuffer<u32>],
         count: usize,
     ) -> Vec<Vec<crate::agg::Column>> {
-        let mut selections: HashMap<(StreamId, Option<usize>), Selection> = HashMap::new();
+        let mut selections: HashMap<(StreamId, usize), Selection> = HashMap::new();
         let one_group = ScalarBuffer::from(vec![0_u32; count]);
-        let mut heads: HashMap<Micros, ScalarBuffer<Micros>> = HashMap::new();
         let mut values = Vec::with_capacity(self.leaves.len());
         for node in &mut self.leaves {
             let Some(node) = node else {
@@ -454,25 +443,27 @@ impl Stage {
             let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
             let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
             let leaving = window.tail.map(StreamId::Cursor);
-            let filter =
-                node.filter.and_then(|filter| self.filters[filter].as_ref()).map(|filter| filter.layout);
-            for id in [Some(entering), leaving].into_iter().flatten() {
-                selections
-                    .entry((id, node.filter))
-                    .or_insert_with(|| Selection::filtered(&streams[&id], filter));
+            let filter = node.filter.zip(node.filter.and_then(|filter| self.filters[filter].as_ref()));
+            if let Some((place, filter)) = filter {
+                for id in [Some(entering), leaving].into_iter().flatten() {
+                    selections
+                        .entry((id, place))
+                        .or_insert_with(|| Selection::filtered(streams.get(id), Some(filter.layout)));
+                }
             }
-            let heads = heads.entry(window.delay).or_insert_with(|| match window.delay {
-                0 => verdicts.task_times.clone(),
-                delay => verdicts.task_times.iter().map(|now| now.saturating_sub(delay)).collect(),
-            });
+            let selected = |id| match filter {
+                Some((place, _)) => &selections[&(id, place)],
+                None => &Selection::ALL,
+            };
             let grouping = node.grouping.and_then(|grouping| self.groupings[grouping].as_ref());
             node.leaf.grow(grouping.map_or(1, |grouping| grouping.table.slots()));
             let turn = Turn {
-                heads,
+                task_times: &verdicts.task_times,
+                delay: window.delay,
                 groups: node.grouping.map_or(&one_group, |grouping| &groups[grouping]),
-                entering: &streams[&entering],
-                entered: &selections[&(entering, node.filter)],
-                leaving: leaving.map(|id| (&streams[&id], &selections[&(id, node.filter)])),
+                entering: streams.get(entering),
+                entered: selected(entering),
+                leaving: leaving.map(|id| (streams.get(id), selected(id))),
             };
             values.push(node.leaf.run(&turn, grouping.map(|grouping| grouping.layout), self.seq));
         }
@@ -490,8 +481,10 @@ impl Stage {
         let mut failed = self.failed_queries(evaluated);
         let mut answered = Vec::with_capacity(self.queries.len());
         for (index, query) in self.queries.iter().enumerate() {
-            let calls: Vec<_> = query.calls.iter().map(|call| &values[call.leaf][call.call]).collect();
-            let mut columns: Vec<ArrayRef> = calls.iter().map(|column| Arc::clone(&column.values)).collect();
+            let calls: SmallVec<[_; 4]> =
+                query.calls.iter().map(|call| &values[call.leaf][call.call]).collect();
+            let mut columns: SmallVec<[ArrayRef; 4]> =
+                calls.iter().map(|column| Arc::clone(&column.values)).collect();
             query.clamp(&mut columns, &verdicts.task_times);
             let mut outputs: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
             for (place, output) in query.outputs.iter().enumerate() {

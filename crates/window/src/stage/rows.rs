@@ -62,9 +62,9 @@ impl RowsRing {
         for count in adds {
             let before = left.len();
             for _ in 0..*count {
-                let group = added.groups[element];
+                let group = added.groups()[element];
                 let slot = self.store(&added.values, element);
-                let entry = Entry { time: added.times[element], seq: added.seqs[element], slot };
+                let entry = Entry { time: added.times()[element], seq: added.seqs()[element], slot };
                 let ring = &mut self.rings[group as usize];
                 let at = ring.partition_point(|other| (other.time, other.seq) < (entry.time, entry.seq));
                 ring.insert(at, entry);
@@ -80,11 +80,10 @@ impl RowsRing {
             }
             removes.push((left.len() - before) as u32);
         }
-        let values: Vec<Option<ArrayRef>> =
-            self.slab.iter().map(|column| (!left.is_empty()).then(|| column.pick(&left))).collect();
+        let values = self.slab.iter().map(|column| (!left.is_empty()).then(|| column.pick(&left))).collect();
         // Slots are free again only now: until here their values were still to be read.
         self.free.extend_from_slice(&left);
-        (Gathered { groups: groups.into(), times: times.into(), seqs: seqs.into(), values }, removes)
+        (Gathered::of(groups, times, seqs, values), removes)
     }
 
     /// Appends the records of a group to its image, the oldest first.

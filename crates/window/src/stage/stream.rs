@@ -3,6 +3,8 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, UInt32Array};
@@ -12,29 +14,74 @@ use arrow_select::take::take;
 use thalweg_types::Micros;
 
 use crate::columns::times_of;
-use crate::reservoir::{Passed, Piece};
+use crate::reservoir::{CursorId, Passed, Piece};
 
 /// Place of the time in the layout.
 pub(super) const TIME: usize = 0;
 
+/// A stream of elements: those that enter undelayed windows, or that a cursor passed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum StreamId {
+    Batch,
+    Cursor(CursorId),
+}
+
+/// The streams of a batch.
+pub(super) struct Streams {
+    batch: Elements,
+    /// By the cursor's number.
+    cursors: Vec<Option<Elements>>,
+}
+
+impl Streams {
+    /// `width`: columns of the layout.
+    pub(super) fn new(batch: Elements, passed: Vec<(CursorId, Passed)>, width: usize) -> Self {
+        let count = passed.iter().map(|(id, _)| id.0 + 1).max().unwrap_or(0);
+        let mut cursors: Vec<Option<Elements>> = std::iter::repeat_with(|| None).take(count).collect();
+        for (id, passed) in passed {
+            cursors[id.0] = Some(Elements::new(passed, width));
+        }
+        Self { batch, cursors }
+    }
+
+    /// # Panics
+    /// For a cursor that the reservoir does not have; those of the plan are there.
+    pub(super) fn get(&self, id: StreamId) -> &Elements {
+        match id {
+            StreamId::Batch => &self.batch,
+            StreamId::Cursor(id) => self.cursors[id.0].as_ref().expect("a cursor of the plan"),
+        }
+    }
+
+    /// # Panics
+    /// As [`Streams::get`].
+    pub(super) fn get_mut(&mut self, id: StreamId) -> &mut Elements {
+        match id {
+            StreamId::Batch => &mut self.batch,
+            StreamId::Cursor(id) => self.cursors[id.0].as_mut().expect("a cursor of the plan"),
+        }
+    }
+}
+
 /// Elements in order of application, `counts[i]` of them at step i.
 pub(super) struct Elements {
-    pieces: Vec<Piece>,
+    pieces: SmallVec<[Piece; 1]>,
     pub(super) counts: Vec<u32>,
     len: usize,
-    columns: Vec<OnceCell<ArrayRef>>,
+    /// None where there are no elements.
+    columns: SmallVec<[OnceCell<ArrayRef>; 8]>,
 }
 
 impl Elements {
     pub(super) fn new(passed: Passed, width: usize) -> Self {
         let len = passed.pieces.iter().map(|piece| piece.rows.len()).sum();
-        let columns = std::iter::repeat_with(OnceCell::new).take(width).collect();
+        let columns = std::iter::repeat_with(OnceCell::new).take(if len == 0 { 0 } else { width }).collect();
         Self { pieces: passed.pieces, counts: passed.counts, len, columns }
     }
 
     /// The rows of a batch that were accepted, each at its own step.
     pub(super) fn of_batch(columns: &Arc<[ArrayRef]>, rows: usize, accepted: Option<&[bool]>) -> Self {
-        let mut passed = Passed { pieces: Vec::new(), counts: vec![1; rows] };
+        let mut passed = Passed { pieces: smallvec![], counts: vec![1; rows] };
         let Some(accepted) = accepted else {
             passed.pieces.push(Piece { columns: Arc::clone(columns), rows: 0..rows });
             return Self::new(passed, columns.len());
@@ -62,15 +109,14 @@ impl Elements {
     /// One column of the layout, put together from the pieces; only where there are elements.
     pub(super) fn column(&self, index: usize) -> &ArrayRef {
         self.columns[index].get_or_init(|| {
-            let slices: Vec<ArrayRef> = self
-                .pieces
-                .iter()
-                .map(|piece| piece.columns[index].slice(piece.rows.start, piece.rows.len()))
-                .collect();
-            match slices.as_slice() {
-                [one] => Arc::clone(one),
-                many => concat(&many.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())
-                    .expect("pieces have one layout"),
+            let slice = |piece: &Piece| piece.columns[index].slice(piece.rows.start, piece.rows.len());
+            match self.pieces.as_slice() {
+                [one] => slice(one),
+                many => {
+                    let slices: Vec<ArrayRef> = many.iter().map(slice).collect();
+                    concat(&slices.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())
+                        .expect("pieces have one layout")
+                }
             }
         })
     }
@@ -90,13 +136,16 @@ impl Elements {
 pub(super) struct Selection {
     /// Places in the stream, ascending; `None`: all.
     pub(super) places: Option<UInt32Array>,
-    /// How many of them at each step.
-    pub(super) counts: Arc<[u32]>,
+    /// How many of them at each step, where they are not all.
+    counts: Option<Vec<u32>>,
 }
 
 impl Selection {
-    pub(super) fn all(elements: &Elements) -> Self {
-        Self { places: None, counts: elements.counts.as_slice().into() }
+    pub(super) const ALL: Self = Self { places: None, counts: None };
+
+    /// How many of the elements at each step.
+    pub(super) fn counts<'a>(&'a self, elements: &'a Elements) -> &'a [u32] {
+        self.counts.as_ref().unwrap_or(&elements.counts)
     }
 
     /// The elements for which `keep(step, place)` holds.
@@ -114,16 +163,18 @@ impl Selection {
             }
             counts.push((places.len() - before) as u32);
         }
-        let places = (places.len() < elements.len).then(|| UInt32Array::from(places));
-        Self { places, counts: counts.into() }
+        if places.len() == elements.len {
+            return Self::ALL;
+        }
+        Self { places: Some(UInt32Array::from(places)), counts: Some(counts) }
     }
 
     /// The elements whose bit in a filter's column is set.
     pub(super) fn filtered(elements: &Elements, filter: Option<usize>) -> Self {
-        let Some(filter) = filter.filter(|_| elements.len > 0) else { return Self::all(elements) };
+        let Some(filter) = filter.filter(|_| elements.len > 0) else { return Self::ALL };
         let bits: &BooleanArray = elements.column(filter).as_boolean();
         if bits.null_count() == 0 && bits.values().count_set_bits() == bits.len() {
-            return Self::all(elements);
+            return Self::ALL;
         }
         Self::keep(elements, |_, place| bits.is_valid(place) && bits.value(place))
     }
@@ -146,12 +197,13 @@ impl Selection {
 }
 
 /// Group numbers, times, arrival numbers and values of selected elements, owned.
+#[derive(Default)]
 pub(super) struct Gathered {
-    pub(super) groups: ScalarBuffer<u32>,
-    pub(super) times: ScalarBuffer<Micros>,
-    pub(super) seqs: ScalarBuffer<u64>,
+    groups: Option<ScalarBuffer<u32>>,
+    times: Option<ScalarBuffer<Micros>>,
+    seqs: Option<ScalarBuffer<u64>>,
     /// One per argument of the leaf, in its order; `None` where there are no elements.
-    pub(super) values: Vec<Option<ArrayRef>>,
+    pub(super) values: SmallVec<[Option<ArrayRef>; 4]>,
 }
 
 impl Gathered {
@@ -165,27 +217,48 @@ impl Gathered {
         args: &[usize],
     ) -> Self {
         let count = selection.len(elements);
-        let groups = match group.filter(|_| count > 0) {
-            Some(column) => selection
-                .column(elements, column)
-                .map(|numbers| numbers.as_primitive::<UInt32Type>().values().clone())
-                .expect("there are elements"),
+        if count == 0 {
+            return Self::empty(args.len());
+        }
+        let column = |index| selection.column(elements, index).expect("there are elements");
+        let groups = match group {
+            Some(group) => column(group).as_primitive::<UInt32Type>().values().clone(),
             None => vec![0; count].into(),
         };
-        let (times, seqs) = if let Some(seq) = seq.filter(|_| count > 0) {
-            let times = selection.column(elements, TIME).map(|times| times_of(&times).clone());
-            let seqs = selection
-                .column(elements, seq)
-                .map(|seqs| seqs.as_primitive::<UInt64Type>().values().clone());
-            (times.expect("there are elements"), seqs.expect("there are elements"))
-        } else {
-            (vec![].into(), vec![].into())
-        };
-        let values = args.iter().map(|arg| selection.column(elements, *arg)).collect();
+        Self {
+            groups: Some(groups),
+            times: seq.map(|_| times_of(&column(TIME)).clone()),
+            seqs: seq.map(|seq| column(seq).as_primitive::<UInt64Type>().values().clone()),
+            values: args.iter().map(|arg| Some(column(*arg))).collect(),
+        }
+    }
+
+    /// Of these parts, one value of each argument for each element.
+    pub(super) fn of(
+        groups: Vec<u32>,
+        times: Vec<Micros>,
+        seqs: Vec<u64>,
+        values: SmallVec<[Option<ArrayRef>; 4]>,
+    ) -> Self {
+        let (groups, times, seqs) = (Some(groups.into()), Some(times.into()), Some(seqs.into()));
         Self { groups, times, seqs, values }
     }
 
     pub(super) fn empty(args: usize) -> Self {
-        Self { groups: vec![].into(), times: vec![].into(), seqs: vec![].into(), values: vec![None; args] }
+        Self { values: smallvec![None; args], ..Self::default() }
+    }
+
+    pub(super) fn groups(&self) -> &[u32] {
+        self.groups.as_deref().unwrap_or_default()
+    }
+
+    /// None where they were not asked for.
+    pub(super) fn times(&self) -> &[Micros] {
+        self.times.as_deref().unwrap_or_default()
+    }
+
+    /// None where they were not asked for.
+    pub(super) fn seqs(&self) -> &[u64] {
+        self.seqs.as_deref().unwrap_or_default()
     }
 }

@@ -62,7 +62,7 @@ impl<N: Number, Q: Second<N>> Moments<N, Q> {
             added: Side::of::<N>(added),
             removed: Side::of::<N>(removed),
             sinks: self.moments.iter().map(|moment| Sink::new(*moment, rows)).collect(),
-            noted: std::array::from_fn(|_| Noted::empty()),
+            noted: std::iter::repeat_with(Noted::empty).take(rows.min(BLOCK)).collect(),
             unusual: Vec::new(),
         };
         walk(steps, added, removed, &mut tour);
@@ -100,7 +100,7 @@ struct Tour<'a, N: Number, Q: Second<N>, const NULLS: bool> {
     removed: Side<'a, N::Native>,
     sinks: Vec<Sink<N>>,
     /// What each step of the block reads.
-    noted: [Noted<N, Q>; BLOCK],
+    noted: Vec<Noted<N, Q>>,
     /// Steps that read a group with an outlier, and the outlier's part of the answer.
     unusual: Vec<(usize, outlier::Totals)>,
 }
