@@ -28,6 +28,8 @@ pub(super) struct Target {
     /// For messages.
     place: Arc<str>,
     table: Arc<str>,
+    /// Names of the columns that rows have.
+    columns: Arc<[String]>,
     /// The statement that copies into the table.
     copy: Arc<str>,
     cycles: Arc<str>,
@@ -89,12 +91,13 @@ impl Target {
         let place = format!("PostgreSQL at {}:{ports}", hosts.join(","));
         let table = quoted_table("table", options.text("table").unwrap_or_default())?;
         let cycles = quoted_table("cycles_table", options.text("cycles_table").unwrap_or("thalweg_cycles"))?;
-        let columns: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
+        let names: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
         Ok(Self {
             config,
             place: place.into(),
-            copy: format!("COPY {table} ({}) FROM STDIN", columns.join(", ")).into(),
+            copy: format!("COPY {table} ({}) FROM STDIN", names.join(", ")).into(),
             table: table.into(),
+            columns: columns.into(),
             cycles: cycles.into(),
             job: Arc::clone(&context.job),
             sink: Arc::clone(&context.name),
@@ -157,16 +160,45 @@ impl Session {
         move |error| judge(&target, &doing, error, false)
     }
 
-    /// Looks whether the table is there.
+    /// Looks whether the table is there, and has a column for each field and no other that rows have to fill.
     pub(super) async fn find_table(&self) -> Result<(), Trouble> {
-        if self.exists(&self.target.table).await? {
-            return Ok(());
+        let Target { place, table, columns, .. } = &self.target;
+        let refused = |message, hint: &str| Err(Trouble::Lasting(Error::user(message).with_hint(hint)));
+        if !self.exists(table).await? {
+            return refused(
+                format!("{place} has no table {table} that the user may see"),
+                "create it, with a column for each field; names with capitals need quotes in SQL",
+            );
         }
-        let Target { place, table, .. } = &self.target;
-        Err(Trouble::Lasting(
-            Error::user(format!("{place} has no table {table} that the user may see"))
-                .with_hint("create it, with a column for each field; names with capitals need quotes in SQL"),
-        ))
+        let select = "SELECT attname::text, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
+                      WHERE attrelid = to_regclass($1::text) AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+        let rows = self.client.query(select, &[&&**table]).await.map_err(self.trouble("look into"))?;
+        let there: Vec<(String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let names =
+            |names: Vec<&String>| names.into_iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
+        let missing: Vec<_> =
+            columns.iter().filter(|column| there.iter().all(|(name, _)| name != *column)).collect();
+        if !missing.is_empty() {
+            return refused(
+                format!(
+                    "{place}: expected a column in table {table} for each field, got none for {}",
+                    names(missing)
+                ),
+                "add them, or leave the fields out with a `map`; names with capitals need quotes in SQL",
+            );
+        }
+        let unfilled = there.iter().filter(|(name, is_needed)| *is_needed && !columns.contains(name));
+        let unfilled: Vec<_> = unfilled.map(|(name, _)| name).collect();
+        if !unfilled.is_empty() {
+            return refused(
+                format!(
+                    "{place}: expected a field for each column of table {table} that needs a value, got none for {}",
+                    names(unfilled)
+                ),
+                "give such a column a default, let it be null, or add a field of its name with a `map`",
+            );
+        }
+        Ok(())
     }
 
     async fn exists(&self, table: &str) -> Result<bool, Trouble> {

@@ -396,6 +396,14 @@ fn what_will_not_pass_stops_the_job_and_tells_no_secret() {
     assert!(!thalweg_testing::logs::all().contains(canary));
     let told = failure(true, &[("table", text("nowhere"))], 0);
     assert!(told.contains("has no table \\\"nowhere\\\""), "{told}");
+    sql("CREATE TABLE other (host text, \"N\" bigint)");
+    let told = failure(false, &[("table", text("other"))], 0);
+    assert!(told.contains("in table \\\"other\\\" for each field, got none for \\\"n\\\""), "{told}");
+    sql(
+        "CREATE TABLE more (id bigserial, host text, n bigint, at timestamptz NOT NULL DEFAULT now(), site text NOT NULL)",
+    );
+    let told = failure(true, &[("table", text("more"))], 0);
+    assert!(told.contains("that needs a value, got none for \\\"site\\\""), "{told}");
     sql("CREATE TABLE narrow (host text, n boolean)");
     let told = failure(false, &[("table", text("narrow"))], 9);
     assert!(told.contains("22P02") && told.contains("COPY narrow, line 3, column n"), "{told}");
