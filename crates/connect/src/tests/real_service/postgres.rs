@@ -295,12 +295,15 @@ fn a_database_that_does_not_go_with_the_job_is_refused() {
     for sink in [&mut one, &mut two] {
         sink.go_on_at(3);
     }
+    // Both have looked before anything is committed: a look between the two commits would take the first for its own.
+    let looked = "SELECT count(*) FROM pg_stat_activity \
+                  WHERE application_name = 'thalweg mismatch answers' AND query LIKE 'ROLLBACK%'";
+    eventually("two looks", || (sql(looked) == ["2"]).then_some(()));
     one.give(1).unwrap();
     one.commit(4).unwrap();
     one.give(1).unwrap();
     one.commit(5).unwrap();
     two.give(1).unwrap();
-    // At its first look or its first transaction, whichever comes after the other's commits.
     let told = two.failure();
     assert!(
         told.message().contains("does not go with job \"mismatch\""),
