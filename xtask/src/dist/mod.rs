@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Machines to build for; all of them where not given
     #[arg(long = "target", value_name = "MACHINE", value_delimiter = ',')]
     targets: Vec<Target>,
-    /// Folder for the files; `dist` in the target folder where not given
+    /// Folder for the files; `packages` in the target folder where not given
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Make only these
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let release = Release::of_this_commit()?;
     let out = match &options.out {
         Some(out) => out.clone(),
-        None => project::scratch("dist")?,
+        None => project::scratch("packages")?,
     };
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     for path in programs(options)? {

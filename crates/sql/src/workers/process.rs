@@ -109,9 +109,11 @@ impl Worker {
         counted: Counted,
     ) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            Error::external("start a process for SQL").with_source(error).with_hint(
-                "look for limits on processes, open files and memory of this user; other work goes on",
-            )
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => "it needs /proc and /dev/null: mount them in this root",
+                _ => "look for limits on processes, open files and memory of this user; other work goes on",
+            };
+            Error::external("start a process for SQL").with_source(error).with_hint(hint)
         };
         let mut worker = Self::spawn(program, kind, counted).map_err(failed)?;
         let begun = async {
