@@ -125,8 +125,7 @@ impl RemoteBackend {
     }
 
     fn fault(&self, fault: StoreFault, message: String, hint: &str) -> StateError {
-        let (store, hint) = (self.patience.store().to_string(), Some(hint.to_owned()));
-        StateError::Store { store, fault, message, hint }
+        self.patience.fault(fault, message, hint)
     }
 
     pub(crate) fn damaged(&self, what: &str, expected: &str, got: &str) -> StateError {

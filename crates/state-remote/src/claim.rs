@@ -7,7 +7,15 @@
 //! Layout (little-endian): format 2, number of the space 8, length of the task's name 2, name of the task, folder of the
 //! task, checksum 4. Name and folder are for people.
 
+use std::sync::Arc;
+
 use thalweg_state::wire::{self, Fields};
+use thalweg_state::{StateError, StoreFault};
+
+use crate::backend::LOST;
+use crate::head::Head;
+use crate::store::Store;
+use crate::wait::{Patience, Work};
 
 /// The number under which a task's claim is; no space has it.
 pub(crate) const CLAIM: u64 = u64::MAX;
@@ -45,6 +53,74 @@ impl Claim {
         }
         let folder = String::from_utf8(fields.rest().to_vec()).ok()?;
         Some(Self { space, folder })
+    }
+}
+
+/// The claim of a task in the store.
+pub(crate) struct Claims<'a> {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) patience: &'a Patience,
+    pub(crate) task: &'a str,
+}
+
+impl Claims<'_> {
+    /// As it is stored, and what it says.
+    pub(crate) fn held(&self) -> Result<Option<(Vec<u8>, Claim)>, StateError> {
+        let Some(bytes) = self.patience.until_done(Work::Read, "look at the claim", || self.store.head())?
+        else {
+            return Ok(None);
+        };
+        match Claim::of_bytes(&bytes, self.task) {
+            Some(claim) => Ok(Some((bytes, claim))),
+            None => {
+                let message =
+                    format!("claim of task {}: expected one of this task, got other bytes", self.task);
+                Err(self.patience.fault(StoreFault::Damaged, message, LOST))
+            }
+        }
+    }
+
+    pub(crate) fn take(&self, before: Option<Vec<u8>>, claim: &Claim) -> Result<(), StateError> {
+        let new = claim.to_bytes(self.task);
+        let before = before.as_deref();
+        if self.patience.until_done(Work::Write, "claim the state", || self.store.set_head(before, &new))? {
+            return Ok(());
+        }
+        let message = format!("state of task {}: another process begins it at the same time", self.task);
+        Err(self.patience.fault(StoreFault::TakenOver, message, "run a job in one process"))
+    }
+
+    /// Whether a cycle of this space may have been committed.
+    pub(crate) fn has_state(&self, store: &dyn Store) -> Result<bool, StateError> {
+        let Some(head) = self.patience.until_done(Work::Read, "look at the head", || store.head())? else {
+            return Ok(false);
+        };
+        // A head that cannot be read says nothing against it.
+        let has_rows = Head::of_bytes(&head, self.task).is_none_or(|head| head.folded.is_some());
+        Ok(has_rows || !self.patience.until_done(Work::Read, "list the log", || store.parts())?.is_empty())
+    }
+
+    pub(crate) fn foreign(&self, claim: &Claim) -> StateError {
+        let message = format!(
+            "the store has state of task {} that belongs to the folder {:?}, and this data directory has no commit of it",
+            self.task, claim.folder
+        );
+        self.patience.fault(
+            StoreFault::Refused,
+            message,
+            "run the job with the data directory that it ran with; if that is lost, --begin-anew deletes the state in the \
+             store, and the job starts from nothing",
+        )
+    }
+
+    pub(crate) fn superseded(&self, claim: &Claim) -> StateError {
+        let message =
+            format!("state of task {}: the job has begun anew from the folder {:?}", self.task, claim.folder);
+        self.patience.fault(
+            StoreFault::Refused,
+            message,
+            "run the job with that data directory; this one's state is no longer in the store",
+        )
     }
 }
 

@@ -14,14 +14,14 @@ use thalweg_state::registry::Place;
 use thalweg_state::{Cycles, StateError, StoreFault, Version};
 
 use crate::Remote;
-use crate::backend::{ByKey, LOST, RemoteBackend, Shared, Writer, gather};
-use crate::claim::{CLAIM, Claim};
+use crate::backend::{ByKey, RemoteBackend, Shared, Writer, gather};
+use crate::claim::{CLAIM, Claim, Claims};
 use crate::head::Head;
 use crate::pack;
 use crate::space;
-use crate::store::{PartName, Space, Store};
+use crate::store::{PartName, Space};
 use crate::version::{Logged, Named};
-use crate::wait::{Patience, Work};
+use crate::wait::Work;
 
 /// A number that no other process draws.
 fn draw() -> u64 {
@@ -97,79 +97,6 @@ pub(crate) fn open(
     Ok(backend)
 }
 
-/// The claim of a task in the store.
-struct Claims<'a> {
-    store: Arc<dyn Store>,
-    patience: &'a Patience,
-    task: &'a str,
-}
-
-impl Claims<'_> {
-    /// As it is stored, and what it says.
-    fn held(&self) -> Result<Option<(Vec<u8>, Claim)>, StateError> {
-        let Some(bytes) = self.patience.until_done(Work::Read, "look at the claim", || self.store.head())?
-        else {
-            return Ok(None);
-        };
-        match Claim::of_bytes(&bytes, self.task) {
-            Some(claim) => Ok(Some((bytes, claim))),
-            None => {
-                let message =
-                    format!("claim of task {}: expected one of this task, got other bytes", self.task);
-                Err(self.fault(StoreFault::Damaged, message, LOST))
-            }
-        }
-    }
-
-    fn take(&self, before: Option<Vec<u8>>, claim: &Claim) -> Result<(), StateError> {
-        let new = claim.to_bytes(self.task);
-        let before = before.as_deref();
-        if self.patience.until_done(Work::Write, "claim the state", || self.store.set_head(before, &new))? {
-            return Ok(());
-        }
-        let message = format!("state of task {}: another process begins it at the same time", self.task);
-        Err(self.fault(StoreFault::TakenOver, message, "run a job in one process"))
-    }
-
-    /// Whether a cycle of this space may have been committed.
-    fn has_state(&self, store: &dyn Store) -> Result<bool, StateError> {
-        let Some(head) = self.patience.until_done(Work::Read, "look at the head", || store.head())? else {
-            return Ok(false);
-        };
-        // A head that cannot be read says nothing against it.
-        let has_rows = Head::of_bytes(&head, self.task).is_none_or(|head| head.folded.is_some());
-        Ok(has_rows || !self.patience.until_done(Work::Read, "list the log", || store.parts())?.is_empty())
-    }
-
-    fn foreign(&self, claim: &Claim) -> StateError {
-        let message = format!(
-            "the store has state of task {} that belongs to the folder {:?}, and this data directory has no commit of it",
-            self.task, claim.folder
-        );
-        self.fault(
-            StoreFault::Refused,
-            message,
-            "run the job with the data directory that it ran with; if that is lost, --begin-anew deletes the state in the \
-             store, and the job starts from nothing",
-        )
-    }
-
-    fn superseded(&self, claim: &Claim) -> StateError {
-        let message =
-            format!("state of task {}: the job has begun anew from the folder {:?}", self.task, claim.folder);
-        self.fault(
-            StoreFault::Refused,
-            message,
-            "run the job with that data directory; this one's state is no longer in the store",
-        )
-    }
-
-    fn fault(&self, fault: StoreFault, message: String, hint: &str) -> StateError {
-        let store = self.patience.store().to_string();
-        StateError::Store { store, fault, message, hint: Some(hint.to_owned()) }
-    }
-}
-
 fn begin(backend: &RemoteBackend) -> Result<(), StateError> {
     let head = Head { owner: backend.owner, folded: None }.to_bytes(&backend.space.task);
     match backend.patience.until_done(Work::Write, "make a space", || backend.store.set_head(None, &head))? {
@@ -191,8 +118,7 @@ fn go_on(backend: &mut RemoteBackend, named: &Named) -> Result<(), StateError> {
     if !patience.until_done(Work::Write, "take the space over", || store.set_head(Some(&before), &head))? {
         let message =
             format!("state of task {}: another process opens it at the same time", backend.space.task);
-        let (store, hint) = (patience.store().to_string(), Some("run a job in one process".to_owned()));
-        return Err(StateError::Store { store, fault: StoreFault::TakenOver, message, hint });
+        return Err(patience.fault(StoreFault::TakenOver, message, "run a job in one process"));
     }
     let rows = match patience.until_done(Work::Read, "count", || store.count())? {
         Some(rows) => rows,

@@ -69,6 +69,11 @@ impl Patience {
         &self.store
     }
 
+    /// An error of the store.
+    pub(crate) fn fault(&self, fault: StoreFault, message: String, hint: &str) -> StateError {
+        StateError::Store { store: self.store.to_string(), fault, message, hint: Some(hint.to_owned()) }
+    }
+
     fn down(&self, action: &str, reason: &str) -> StateError {
         StateError::Store {
             store: self.store.to_string(),

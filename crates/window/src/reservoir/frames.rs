@@ -4,9 +4,8 @@
 //! marker; it is dropped once all of them are sealed. So frames hold all open rows, and some that have been sealed
 //! since.
 //!
-//! Rows of the reservoir are ordered by (time, arrival). Sealed ones are the first in that order, since nothing that is
-//! to
-//! come belongs before them. Frames are numbered in order of arrival, and rows of equal time are in a frame in order
+//! Rows of the reservoir are ordered by (time, arrival). Sealed ones are the first in that order, since no later
+//! row belongs before them. Frames are numbered in order of arrival, and rows of equal time are in a frame in order
 //! of arrival. So all rows of all frames, sorted by time and then by frame without disturbing others, are in the
 //! reservoir's order, and the open ones are the last: a checkpoint says how many they are, frame by frame.
 //!

@@ -443,12 +443,12 @@ impl Stage {
             let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
             let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
             let leaving = window.tail.map(StreamId::Cursor);
-            let filter = node.filter.zip(node.filter.and_then(|filter| self.filters[filter].as_ref()));
-            if let Some((place, filter)) = filter {
+            let filter = node.filter.and_then(|place| Some((place, self.filters[place].as_ref()?.layout)));
+            if let Some((place, layout)) = filter {
                 for id in [Some(entering), leaving].into_iter().flatten() {
                     selections
                         .entry((id, place))
-                        .or_insert_with(|| Selection::filtered(streams.get(id), Some(filter.layout)));
+                        .or_insert_with(|| Selection::filtered(streams.get(id), layout));
                 }
             }
             let selected = |id| match filter {

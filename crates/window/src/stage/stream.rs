@@ -170,8 +170,10 @@ impl Selection {
     }
 
     /// The elements whose bit in a filter's column is set.
-    pub(super) fn filtered(elements: &Elements, filter: Option<usize>) -> Self {
-        let Some(filter) = filter.filter(|_| elements.len > 0) else { return Self::ALL };
+    pub(super) fn filtered(elements: &Elements, filter: usize) -> Self {
+        if elements.is_empty() {
+            return Self::ALL;
+        }
         let bits: &BooleanArray = elements.column(filter).as_boolean();
         if bits.null_count() == 0 && bits.values().count_set_bits() == bits.len() {
             return Self::ALL;

@@ -54,21 +54,21 @@ impl RowEncoder {
         Ok(Self { columns, keys: Key::of(schema.fields()), scratch: Vec::new(), refused: Vec::new() })
     }
 
-    pub(super) fn columns(&self) -> Vec<String> {
-        self.columns.iter().map(|column| column.name.clone()).collect()
-    }
-}
-
-impl Encoder for RowEncoder {
-    /// Records that no table can hold are left out, and refused.
-    fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+    /// Appends rows, each with its end; those that no table can hold are refused.
+    fn encode_rows(
+        &mut self,
+        batch: &Batch,
+        rows: impl IntoIterator<Item = u32>,
+        end: impl Fn(&mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
         let record = record_cells(batch.records(), &self.keys);
         let cells: Vec<Vec<&Cell<'_>>> =
             self.columns.iter().map(|column| Cell::descend(&record, &column.path)).collect();
-        for row in batch.row_numbers() {
+        for row in rows {
             let begin = out.len();
             match write_row(&self.columns, &cells, row as usize, &mut self.scratch, out) {
-                Ok(()) => out.push(b'\n'),
+                Ok(()) => end(out),
                 Err(reason) => {
                     out.truncate(begin);
                     self.refused.push(Unwritable { row, reason });
@@ -77,15 +77,19 @@ impl Encoder for RowEncoder {
         }
     }
 
+    pub(super) fn columns(&self) -> Vec<String> {
+        self.columns.iter().map(|column| column.name.clone()).collect()
+    }
+}
+
+impl Encoder for RowEncoder {
+    /// Records that no table can hold are left out, and refused.
+    fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+        self.encode_rows(batch, batch.row_numbers(), |out| out.push(b'\n'), out);
+    }
+
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
-        let record = record_cells(batch.records(), &self.keys);
-        let cells: Vec<Vec<&Cell<'_>>> =
-            self.columns.iter().map(|column| Cell::descend(&record, &column.path)).collect();
-        let begin = out.len();
-        if let Err(reason) = write_row(&self.columns, &cells, row as usize, &mut self.scratch, out) {
-            out.truncate(begin);
-            self.refused.push(Unwritable { row, reason });
-        }
+        self.encode_rows(batch, [row], |_| {}, out);
     }
 
     fn take_refused(&mut self) -> Vec<Unwritable> {
