@@ -8,8 +8,7 @@
 //! the new record alone.
 //!
 //! The *run* is a number that the log is made with, and keeps: the other files of its owner have it too, so that files
-//! of
-//! another log of the same name are not taken for its own. 0 if none was given.
+//! of another log of the same name are not taken for its own. 0 if none was given.
 //!
 //! Format 1 had zeros in place of run and checksum, 16 bytes of header, and no seals. It is read, and written anew when it
 //! is opened.

@@ -174,8 +174,7 @@ impl<'a> Roller<'a> {
     }
 
     /// Rows in the order of interval and keys. Equal ones occur once, but where a sum is more than its column holds:
-    /// then it
-    /// is stored in parts, in as many rows, of which the first has the number of all.
+    /// then it is stored in parts, in as many rows, of which the first has the number of all.
     pub(crate) fn finish(self) -> Result<RecordBatch, Error> {
         let mut order: Vec<usize> = (0..self.counts.len()).collect();
         order.sort_unstable_by(|a, b| self.keys.row(*a).data().cmp(self.keys.row(*b).data()));

@@ -7,8 +7,7 @@
 //!
 //! To know times before there are numbers, each partition has a *scout*: a reader of its own ([`Source::scouts`]) whose
 //! records are decoded a block ahead. The source itself gives the records then, as many as are to be numbered, and is
-//! never
-//! after any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of
+//! never after any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of
 //! one block; where there are many, one that has not begun is closed again once the time of its first record is known.
 //!
 //! After a restart the own time begins with the first record that is read then: the order of records that are not
