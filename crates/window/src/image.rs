@@ -214,6 +214,10 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.left() == 0
+    }
+
     /// All that is left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         let rest = &self.bytes[self.at..];

@@ -254,10 +254,17 @@ impl Reservoir {
         Ok(())
     }
 
-    /// Sealed chunks that cursors and retention need at `task_time`, up to the next that will be sealed.
-    pub(crate) fn needed(&self, task_time: Micros) -> Range<ChunkId> {
+    /// Sealed chunks that cursors and retention need at `task_time`, and that cursors which pass once more the rows
+    /// that they have passed since task time `from`, up to the next that will be sealed.
+    pub(crate) fn needed(&self, task_time: Micros, from: Micros) -> Range<ChunkId> {
         let first_open = self.first_open();
         let mut keep = self.cursors.iter().flatten().map(|cursor| cursor.ordinal).min().unwrap_or(first_open);
+        if from < task_time
+            && let Some(offset) = self.cursors.iter().flatten().map(|cursor| cursor.offset).max()
+            && let Some(id) = self.store.find(from.saturating_sub(offset))
+        {
+            keep = keep.min(id.0);
+        }
         if let Some(retention) = self.retention {
             let bound = task_time.saturating_sub(retention);
             let index = self.store.index();

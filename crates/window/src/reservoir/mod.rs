@@ -216,7 +216,7 @@ impl Reservoir {
     }
 
     fn delete_unneeded(&mut self, task_time: Micros) -> Result<(), ChunkError> {
-        let keep = self.needed(task_time).start;
+        let keep = self.needed(task_time, task_time).start;
         self.store.delete_before(self.held.map_or(keep, |held| keep.min(held)))?;
         Ok(())
     }

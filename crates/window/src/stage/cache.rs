@@ -23,15 +23,16 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_array::{ArrayRef, UInt32Array};
 use arrow_buffer::ScalarBuffer;
-use thalweg_types::Error;
+use thalweg_types::{Error, Micros};
 
 use super::changes::Key;
 use super::checkpoint::cursors_of;
 use super::dirty::Dirty;
+use super::group::Image;
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Stage, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
-use crate::image::{self, Malformed, Reader};
+use crate::image::Malformed;
 
 /// Groups that are asked for in one call.
 pub(super) const FETCH: usize = 4096;
@@ -162,7 +163,8 @@ impl Cache {
         read(self.reader.as_ref(), keys, visit)
     }
 
-    /// Brings in those of the groups that are cold.
+    /// Brings in those of the groups that are cold; calls `loaded` with the number of each, and the task time that its
+    /// image is of.
     fn bring_in(
         &mut self,
         grouping: u32,
@@ -170,6 +172,7 @@ impl Cache {
         table: &mut Cached,
         leaves: &mut [Option<LeafNode>],
         mut numbers: Vec<u32>,
+        mut loaded: impl FnMut(u32, Option<Micros>),
     ) -> Result<(), Error> {
         numbers.sort_unstable();
         numbers.dedup();
@@ -177,7 +180,8 @@ impl Cache {
         let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
         self.read(&keys, |key, bytes, value| {
             let Key::Group { group, .. } = key else { return Ok(()) };
-            load_cold(table, leaves, (place, group), bytes, value.ok_or_else(|| missing(key))?)?;
+            let value = value.ok_or_else(|| missing(key))?;
+            loaded(group, load_cold(table, leaves, (place, group), bytes, value)?);
             Ok(())
         })
     }
@@ -207,37 +211,20 @@ pub(super) fn missing(key: Key) -> Error {
         .with_hint("restore the data directory from a copy, or start the job anew in an empty one")
 }
 
-/// Puts a cold group of a GROUP BY at `place` into a slot, as the back end has it.
+/// Puts a cold group of a GROUP BY at `place` into a slot, as the back end has it; the task time that it is of.
 fn load_cold(
     table: &mut Cached,
     leaves: &mut [Option<LeafNode>],
     (place, group): (usize, u32),
     key: &[u8],
     value: &[u8],
-) -> Result<(), Malformed> {
-    let mut image = image::open(key, value)?;
-    let (key, newest) = Groups::read(&mut image)?;
+) -> Result<Option<Micros>, Malformed> {
+    let image = Image::open(key, value)?;
+    let (key, newest) = image.entry();
     let slot = table.load(group, key, newest);
-    load_parts(leaves, Some(place), slot, &mut image)
-}
-
-/// Restores the states that leaves had of a group; states of leaves that are gone are passed over.
-pub(super) fn load_parts(
-    leaves: &mut [Option<LeafNode>],
-    place: Option<usize>,
-    slot: u32,
-    image: &mut Reader<'_>,
-) -> Result<(), Malformed> {
-    for _ in 0..image.count("leaves of a group")? {
-        let id = image.word("id of a leaf")?;
-        let mut part = Reader::new(image.bytes("state of a leaf")?);
-        let mut nodes = leaves.iter_mut().flatten();
-        if let Some(node) = nodes.find(|node| node.id == id && node.grouping == place) {
-            node.leaf.load(slot, &mut part)?;
-            part.finish("state of a leaf")?;
-        }
-    }
-    image.finish("group")
+    let as_of = image.as_of();
+    image.load(leaves, Some(place), slot)?;
+    Ok(as_of)
 }
 
 impl Stage {
@@ -290,11 +277,16 @@ impl Stage {
         };
         let mut wanted = Vec::new();
         table.wanted(keys, rows, &mut wanted);
-        cache.bring_in(*id, place, table, &mut self.leaves, wanted)
+        cache.bring_in(*id, place, table, &mut self.leaves, wanted, |_, _| {})
     }
 
-    /// Brings in the groups of rows that cursors have passed.
-    pub(super) fn bring_in_passed(&mut self, streams: &Streams) -> Result<(), Error> {
+    /// Brings in the groups of rows that cursors have passed; calls `loaded` with the place of the GROUP BY and the
+    /// number of each, and the task time that its image is of.
+    pub(super) fn bring_in_passed(
+        &mut self,
+        streams: &Streams,
+        mut loaded: impl FnMut(usize, u32, Option<Micros>),
+    ) -> Result<(), Error> {
         let Some(cache) = &mut self.cache else { return Ok(()) };
         for (place, grouping) in self.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, layout, table: Groups::Cached(table), .. }) = grouping else { continue };
@@ -306,7 +298,9 @@ impl Stage {
                     wanted.extend(numbers.iter().filter(|number| table.is_cold(**number)));
                 }
             }
-            cache.bring_in(*id, place, table, &mut self.leaves, wanted)?;
+            cache.bring_in(*id, place, table, &mut self.leaves, wanted, |group, as_of| {
+                loaded(place, group, as_of);
+            })?;
         }
         Ok(())
     }
@@ -388,6 +382,17 @@ impl Stage {
         cache.stats.overruns += u64::from(is_over);
         cache.wants_cycle |= is_over;
         cache.is_over |= is_over && excess > cache.memory / OVER_SHARE;
+    }
+
+    /// Whether so many groups have changed that few could leave memory if those that only edges have changed stayed as
+    /// they are.
+    pub(super) fn is_much_passed(&self) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        let bytes = |(grouping, size): (&Option<Grouping>, Size)| {
+            grouping.as_ref().map_or(0, |grouping| grouping.dirty.changed() * size.each())
+        };
+        let changed: usize = self.groupings.iter().zip(self.sizes()).map(bytes).sum();
+        changed > cache.memory / 8
     }
 
     /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes

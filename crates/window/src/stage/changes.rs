@@ -4,6 +4,7 @@ use std::fmt;
 
 use thalweg_state::Changes;
 
+use super::group;
 use crate::image::{self, Malformed, Reader};
 
 /// Changes under keys of a stage, values sealed.
@@ -16,10 +17,11 @@ pub(super) trait Sealed {
 
 impl Sealed for Changes {
     fn put<E>(&mut self, key: Key, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        let version = if let Key::Group { .. } = key { group::VERSION } else { image::VERSION };
         let key = key.to_bytes();
         self.push_with(&key, |out| {
             let mut outcome = Ok(());
-            image::seal(&key, out, |out| outcome = body(out));
+            image::seal_as(version, &key, out, |out| outcome = body(out));
             outcome
         })
     }

@@ -7,14 +7,16 @@
 //!
 //! | state | key | value |
 //! |---|---|---|
-//! | group | id of its GROUP BY, number | key, newest time, for each leaf its id and the state of its aggregates |
+//! | group | id of its GROUP BY, number | key, newest and task time, the state of each leaf (`group`) |
 //! | tags of groups | id of their GROUP BY, number of the block | which numbers of the block have groups, and their tags |
 //! | open rows | number of the frame | rows that came since the marker before (`reservoir::frames`) |
 //! | ids | number of the frame | ids that came since the marker before (`ids`) |
 //! | all else | the manifest | plan, task time, which chunks and frames there are |
 //!
 //! Invariants
-//! * A group's value is complete: it can be read without any other.
+//! * A group's value is complete as of a task time: it can be read without any other. What edges have done to the group
+//!   since may be missing, if they began at or after the time that the manifest says (`passed`); the reservoir has the
+//!   rows (`replay`).
 //! * Ids of groupings and leaves are never used again, so what a dropped query has left means nothing to others.
 //! * Queries come and go between markers only: frozen groups are written before.
 //! * Chunks that a commit may still need are kept until a newer one is there.
@@ -32,10 +34,10 @@ use thalweg_storage::{ChunkId, SyncTicket};
 use thalweg_types::{Error, Micros};
 
 use super::changes::{Key, Sealed};
+use super::dirty::Dirty;
 use super::stream::{StreamId, Streams};
-use super::{Grouping, LeafNode, Manifest, Stage, Window, store_failed};
-use crate::groups::{Groups, TAG_BLOCK};
-use crate::image::{put, put_bytes};
+use super::{Grouping, LeafNode, Manifest, Stage, Window, group, store_failed};
+use crate::groups::TAG_BLOCK;
 use crate::key;
 use crate::reservoir::CursorId;
 
@@ -75,8 +77,9 @@ pub(super) struct Checkpoint {
     has_whole: bool,
     /// Memory for the changes of the next cycle.
     spare: Changes,
-    /// The state of one aggregate, before its length is known; memory that is used again.
-    image: Vec<u8>,
+    /// Task time at the marker of the open cycle.
+    as_of: Micros,
+    scratch: group::Scratch,
 }
 
 impl Checkpoint {
@@ -117,22 +120,13 @@ pub(super) fn save_group(
     place: Option<usize>,
     leaves: &[Option<LeafNode>],
 ) {
-    let Some(Checkpoint { open: Some(open), image, .. }) = checkpoint else { return };
+    let Some(Checkpoint { open: Some(open), as_of, scratch, .. }) = checkpoint else { return };
     let key = Key::Group { grouping, group };
     let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
     let Ok(()) = open.changes.put(key, |out| {
-        Groups::save((group_key, newest), out);
-        let parts = || {
-            let nodes = leaves.iter().flatten();
-            nodes.filter(|node| node.grouping == place && node.leaf.knows(slot))
-        };
-        put(out, parts().count() as u64);
-        for node in parts() {
-            put(out, u64::from(node.id));
-            image.clear();
-            node.leaf.save(slot, image);
-            put_bytes(out, image);
-        }
+        let nodes = leaves.iter().flatten();
+        let parts = nodes.filter(|node| node.grouping == place && node.leaf.knows(slot));
+        group::save((group_key, newest), *as_of, (slot, parts), scratch, out);
         Ok::<(), std::convert::Infallible>(())
     });
 }
@@ -174,16 +168,15 @@ impl Stage {
         }
         let sync = self.reservoir.draw_sync().map_err(store_failed)?;
         let is_first = self.checkpoint.is_none();
+        let as_of = self.judge.task_time().unwrap_or(Micros::MIN);
+        let is_all = self.is_much_passed();
         for grouping in self.groupings.iter_mut().flatten() {
             let numbers = grouping.table.numbers();
             grouping.dirty.grow(numbers);
             if is_first {
                 grouping.dirty.mark_all(numbers);
             }
-            match &self.cache {
-                Some(_) => grouping.dirty.freeze_unwritten(cycle),
-                None => grouping.dirty.freeze(),
-            }
+            grouping.dirty.freeze_groups(cycle, as_of, is_all, self.cache.is_some());
             grouping.tags.freeze(numbers, is_first);
         }
         let is_whole = self.is_whole();
@@ -203,7 +196,8 @@ impl Stage {
             Some(ids) => (ids.freeze(now), Some(ids.frozen_frames())),
             None => (Vec::new(), None),
         };
-        let chunks = self.reservoir.needed(now.unwrap_or(Micros::MIN));
+        let replayed = self.groupings.iter().flatten().filter_map(|grouping| grouping.dirty.passed_since());
+        let chunks = self.reservoir.needed(as_of, replayed.min().unwrap_or(as_of));
         let manifest = self.manifest(cycle, chunks.clone(), &rows, ids, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
@@ -212,6 +206,7 @@ impl Stage {
         gone.chain(checkpoint.gone.drain(..)).for_each(|key| changes.drop_key(key));
         checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
         checkpoint.held.push_back((cycle, chunks.start));
+        checkpoint.as_of = as_of;
         checkpoint.open = Some(StageHandover { cycle, changes, manifest, chunks, sync });
         if let Some(cache) = &mut self.cache {
             cache.began_cycle();
@@ -380,7 +375,7 @@ impl Stage {
         for (place, grouping) in self.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
             dirty.grow(table.numbers());
-            let mut note = |changed: &[u32]| {
+            let mut save_frozen = |dirty: &mut Dirty, changed: &[u32]| {
                 if dirty.left() > 0 {
                     for group in changed {
                         if dirty.claim(*group) {
@@ -389,13 +384,15 @@ impl Stage {
                         }
                     }
                 }
-                dirty.mark(changed);
             };
-            note(&groups[place]);
+            save_frozen(dirty, &groups[place]);
+            dirty.mark(&groups[place]);
             for cursor in cursors_of(&self.leaves, &self.windows, place) {
                 let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
-                    note(elements.column(*layout).as_primitive::<UInt32Type>().values());
+                    let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
+                    save_frozen(dirty, passed);
+                    dirty.pass(passed);
                 }
             }
         }

@@ -8,9 +8,13 @@
 
 use std::collections::VecDeque;
 
+use thalweg_types::Micros;
+
+use super::passed::Passed;
+
 /// Groups of one GROUP BY, by their numbers.
 ///
-/// Blocks of groups are kept in the same way.
+/// Blocks of groups are kept in the same way; no edge passes them.
 #[derive(Default)]
 pub(super) struct Dirty {
     /// Groups that may be marked.
@@ -25,21 +29,29 @@ pub(super) struct Dirty {
     hand: usize,
     /// Slots frozen at markers whose changes the back end may not have; one set per cycle, oldest first.
     unwritten: VecDeque<(u64, Vec<u64>)>,
+    /// Groups that only edges have changed since they were last frozen.
+    passed: Passed,
 }
 
 #[inline(always)]
-fn place(group: u32) -> (usize, u64) {
+pub(super) fn place(group: u32) -> (usize, u64) {
     (group as usize / 64, 1 << (group % 64))
 }
 
-fn count(words: &[u64]) -> usize {
+pub(super) fn count(words: &[u64]) -> usize {
     words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
 impl Dirty {
+    /// Of a stage that goes on from images in which passes after `since` may be missing.
+    pub(super) fn restored(since: Option<Micros>) -> Self {
+        Self { passed: since.map(Passed::restored).unwrap_or_default(), ..Self::default() }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let unwritten: usize = self.unwritten.iter().map(|(_, words)| words.capacity()).sum();
         (self.changed.capacity() + self.frozen.capacity() + unwritten) * size_of::<u64>()
+            + self.passed.bytes()
     }
 
     /// Groups below `slots` may be marked.
@@ -47,6 +59,7 @@ impl Dirty {
         if slots > self.slots {
             self.slots = slots;
             self.changed.resize(slots.div_ceil(64), 0);
+            self.passed.grow(self.changed.len());
         }
     }
 
@@ -76,6 +89,18 @@ impl Dirty {
         }
     }
 
+    /// Edges have passed rows of groups: they are to be written, but not soon.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, groups: &[u32]) {
+        self.marks = self.marks.saturating_add(groups.len());
+        self.passed.pass(groups);
+    }
+
+    /// The task time up to which all passes are in the images of their groups; `None` before the first marker.
+    pub(super) fn passed_since(&self) -> Option<Micros> {
+        self.passed.since()
+    }
+
     /// A marker: the slots changed so far are to be written, and nothing has changed since.
     pub(super) fn freeze(&mut self) {
         debug_assert_eq!(self.left, 0, "the groups of the marker before are written");
@@ -86,10 +111,14 @@ impl Dirty {
         self.hand = 0;
     }
 
-    /// As [`Dirty::freeze`], and frozen slots are not clean before [`Dirty::written`] says so.
-    pub(super) fn freeze_unwritten(&mut self, cycle: u64) {
+    /// As [`Dirty::freeze`], at a task time, and with those of the groups that edges have passed whose turn it is, or with all of them
+    /// (`is_all`). Where groups may leave memory, frozen ones are not clean before [`Dirty::written`] says so.
+    pub(super) fn freeze_groups(&mut self, cycle: u64, now: Micros, is_all: bool, is_bounded: bool) {
         self.freeze();
-        if self.left > 0 {
+        self.passed.freeze(&mut self.frozen, now, is_all);
+        self.left = count(&self.frozen);
+        self.marks = count(self.passed.words());
+        if self.left > 0 && is_bounded {
             self.unwritten.push_back((cycle, self.frozen.clone()));
         }
     }
@@ -105,12 +134,18 @@ impl Dirty {
         let is_in = |words: &[u64]| words.get(word).is_some_and(|word| word & bit != 0);
         (group as usize) < self.slots
             && !is_in(&self.changed)
+            && !self.passed.contains(group)
             && !self.unwritten.iter().any(|(_, words)| is_in(words))
     }
 
-    /// How many groups have changed since the last marker: takes time for each word of 64 groups.
+    /// How many groups have changed since they were last frozen: takes time for each word of 64 groups.
     pub(super) fn changed(&self) -> usize {
-        count(&self.changed)
+        let passed = self.passed.words().iter().chain(std::iter::repeat(&0));
+        self.changed
+            .iter()
+            .zip(passed)
+            .map(|(changed, passed)| (changed | passed).count_ones() as usize)
+            .sum()
     }
 
     /// Not fewer than [`Dirty::changed`], without a count.

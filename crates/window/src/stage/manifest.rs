@@ -7,7 +7,7 @@
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists after their
 //! lengths, texts after theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
 //! queries, version 2 with the bound of late records, version 3 with the key of tags, version 4 with
-//! `begins`. Each of versions 3 to 5 is written only where there is something in it that the one before has not.
+//! `begins`, version 5 with the newest record.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
@@ -28,7 +28,7 @@ use crate::reservoir::FrozenRows;
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
 
 /// Version of the layout. Persisted.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +84,9 @@ pub(super) struct SavedGrouping {
     pub(super) slots: usize,
     /// Groups that have a number.
     pub(super) live: usize,
+    /// What edges passed up to this task time is in the images of all groups; later passes are in those that were
+    /// written since. Not in versions 1 to 5, whose images have all.
+    pub(super) passed_since: Option<Micros>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -157,15 +160,10 @@ impl Manifest {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let version = match (&self.newest, self.begins) {
-            (Some(_), _) => 5,
-            (None, Some(_)) => 4,
-            (None, None) => 3,
-        };
-        self.to_bytes_of_version(version)
+        self.to_bytes_of_version(VERSION)
     }
 
-    /// Builds of the first two versions wrote these; tests make them.
+    /// Earlier builds wrote earlier ones; tests make them.
     pub(super) fn to_bytes_of_version(&self, version: u8) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         image::seal_as(version, &MAGIC, &mut out, |out| {
@@ -182,10 +180,20 @@ impl Manifest {
             }
             if version > 4 {
                 put_option(out, self.begins.as_ref(), |out, begins| put_signed(out, *begins));
-                self.newest.iter().for_each(|newest| {
-                    put_bytes(out, newest.source.as_bytes());
-                    put(out, newest.offset);
-                });
+            }
+            let put_newest = |out: &mut Vec<u8>, newest: &RecordPlace| {
+                put_bytes(out, newest.source.as_bytes());
+                put(out, newest.offset);
+            };
+            match version {
+                0..=4 => {}
+                5 => self.newest.iter().for_each(|newest| put_newest(out, newest)),
+                _ => put_option(out, self.newest.as_ref(), put_newest),
+            }
+            if version > 5 {
+                for grouping in &self.groupings {
+                    put_option(out, grouping.passed_since.as_ref(), |out, time| put_signed(out, *time));
+                }
             }
         });
         out
@@ -268,13 +276,14 @@ impl Manifest {
         let columns = from.place(1 << 20, "columns of the layout")?;
         let seq = option(from, |from| from.place(columns, "column of arrivals"))?;
         let has_whole = from.flag("presence of the group of all records")?;
-        let groupings = list(from, |from| {
+        let mut groupings = list(from, |from| {
             Ok(SavedGrouping {
                 id: from.word("id of a GROUP BY")?,
                 keys: list(from, pair)?,
                 layout: from.place(columns, "column of a GROUP BY")?,
                 slots: from.word("numbers of groups")? as usize,
                 live: from.word("groups")? as usize,
+                passed_since: None,
             })
         })?;
         let filters = list(from, |from| {
@@ -328,12 +337,18 @@ impl Manifest {
             4 => Some(begins(from)?),
             _ => option(from, begins)?,
         };
-        let newest = if version > 4 {
+        let newest = |from: &mut Reader<'_>| {
             let source = from.text("source of the newest record")?.into();
-            Some(RecordPlace { source, offset: from.number("offset of the newest record")? })
-        } else {
-            None
+            Ok(RecordPlace { source, offset: from.number("offset of the newest record")? })
         };
+        let newest = match version {
+            0..=4 => None,
+            5 => Some(newest(from)?),
+            _ => option(from, newest)?,
+        };
+        for grouping in groupings.iter_mut().filter(|_| version > 5) {
+            grouping.passed_since = option(from, |from| from.signed("time since which edges have passed"))?;
+        }
         Ok(Self {
             cycle,
             chunks,
@@ -548,6 +563,7 @@ impl Stage {
                     layout: grouping.layout,
                     slots: grouping.table.numbers(),
                     live: grouping.table.live(),
+                    passed_since: grouping.dirty.passed_since(),
                 })
                 .collect(),
             filters: self

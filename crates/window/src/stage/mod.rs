@@ -23,6 +23,7 @@ mod changes;
 mod checkpoint;
 mod dirty;
 mod explain;
+mod group;
 mod guard;
 mod ids;
 mod layout;
@@ -31,8 +32,10 @@ mod manifest;
 mod matching;
 mod nodes;
 mod outputs;
+mod passed;
 mod queries;
 mod read;
+mod replay;
 mod restore;
 mod rows;
 mod stream;
@@ -280,7 +283,7 @@ impl Stage {
         let width = columns.len();
         let mut streams = Streams::new(Elements::of_batch(&columns, count, accepted), passed, width);
 
-        self.bring_in_passed(&streams)?;
+        self.bring_in_passed(&streams, |_, _, _| {})?;
         self.note_changes(&streams, &groups, count);
         let slots = self.translate(&mut streams, groups);
         let values = self.run_leaves(&streams, &verdicts, &slots, count);

@@ -403,23 +403,29 @@ impl Stage {
         if let Some(place) = self.windows.iter().position(same) {
             return Ok(place);
         }
-        let window = self.with_cursors(kind, delay)?;
+        let now = self.task_time();
+        let window = self.with_cursors(kind, delay, now)?;
         Ok(put(&mut self.windows, window))
     }
 
-    /// A window whose cursors are at task time.
-    pub(super) fn with_cursors(&mut self, kind: WindowKind, delay: Micros) -> Result<Window, Error> {
-        let head = if delay > 0 { Some(self.cursor(delay)?) } else { None };
-        let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay))).transpose()?;
+    /// A window whose cursors are where they are at this task time.
+    pub(super) fn with_cursors(
+        &mut self,
+        kind: WindowKind,
+        delay: Micros,
+        now: Option<Micros>,
+    ) -> Result<Window, Error> {
+        let head = if delay > 0 { Some(self.cursor(delay, now)?) } else { None };
+        let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay), now)).transpose()?;
         Ok(Window { kind, delay, head, tail })
     }
 
-    fn cursor(&mut self, offset: Micros) -> Result<CursorId, Error> {
+    fn cursor(&mut self, offset: Micros, now: Option<Micros>) -> Result<CursorId, Error> {
         if let Some((id, _)) = self.reservoir.cursors().into_iter().find(|(_, other)| *other == offset) {
             return Ok(id);
         }
         self.is_stored = true;
-        let bound = self.task_time().map_or(Micros::MIN, |now| now.saturating_sub(offset));
+        let bound = now.map_or(Micros::MIN, |now| now.saturating_sub(offset));
         self.reservoir.add_cursor(offset, bound).map_err(super::store_failed)
     }
 }

@@ -20,11 +20,13 @@ use arrow_array::ArrayRef;
 use arrow_schema::DataType as ArrowType;
 use thalweg_expr::Bound;
 use thalweg_storage::ChunkStore;
-use thalweg_types::{DataType, Error, Schema};
+use thalweg_types::{DataType, Error, Micros, Schema};
 
-use super::cache::{self, FETCH, GroupReader, load_parts, missing};
+use super::cache::{self, FETCH, GroupReader, missing};
 use super::changes::Key;
 use super::checkpoint::Checkpoint;
+use super::dirty::Dirty;
+use super::group::Image;
 use super::ids::{ComingIds, FRAMES};
 use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
@@ -32,11 +34,11 @@ use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
 use super::matching::find_calls;
 use super::nodes::name_of_key;
 use super::queries::{CallState, filter_column};
+use super::replay::ImageTimes;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
 use crate::groups::{Groups, TAG_BLOCK, read_tags};
 use crate::image::{self, Malformed, Reader};
-use crate::key;
 use crate::plan::{PlannedCall, PlannedQuery};
 use crate::query::Query;
 use crate::reservoir::Layout;
@@ -64,6 +66,7 @@ pub struct Restoring {
     is_lazy: bool,
     /// Groups that came since memory was last looked at.
     unchecked: usize,
+    images: ImageTimes,
 }
 
 impl Stage {
@@ -115,6 +118,7 @@ impl Stage {
             numbers: Vec::new(),
             is_lazy: false,
             unchecked: 0,
+            images: ImageTimes::default(),
         })
     }
 
@@ -174,7 +178,7 @@ impl Stage {
             let is_used = leaves.iter().any(|leaf| leaf.grouping == Some(place));
             places.push(is_used.then_some(place));
             groupings.push(if is_used {
-                Some(self.restore_grouping(saved, planned, &mut layout)?)
+                Some(self.restore_grouping(saved, manifest.task_time, planned, &mut layout)?)
             } else {
                 None
             });
@@ -208,6 +212,7 @@ impl Stage {
     fn restore_grouping(
         &self,
         saved: &SavedGrouping,
+        task_time: Option<Micros>,
         planned: &[PlannedQuery],
         layout: &mut LayoutPlaces,
     ) -> Result<Grouping, Error> {
@@ -222,7 +227,17 @@ impl Stage {
             .collect::<Option<Vec<Bound>>>()
             .ok_or_else(|| contradiction(&"a GROUP BY of which queries know not all fields"))?;
         layout.take(saved.layout, self.group_column(&keys), ArrowType::UInt32)?;
-        Ok(Grouping::new(saved.id, keys, saved.layout, self.options.tag_key))
+        let grouping = Grouping::new(saved.id, keys, saved.layout, self.options.tag_key);
+        Ok(Grouping { dirty: Dirty::restored(saved.passed_since.or(task_time)), ..grouping })
+    }
+
+    /// The task time since which edges have passed rows that images of groups may lack; the present one where they lack
+    /// none.
+    fn replays_from(&self, manifest: &Manifest) -> Option<Micros> {
+        let is_there =
+            |saved: &&SavedGrouping| self.groupings.iter().flatten().any(|grouping| grouping.id == saved.id);
+        let since = manifest.groupings.iter().filter(is_there).filter_map(|saved| saved.passed_since);
+        since.chain(manifest.task_time).min()
     }
 
     fn restore_leaf(&mut self, manifest: &Manifest, saved: &SavedLeaf) -> Result<LeafNode, Error> {
@@ -329,9 +344,12 @@ impl Restoring {
     }
 
     fn load_entry(&mut self, place: Key, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        if let Key::Group { grouping, group } = place {
+            return self.load_group(grouping, group, Image::open(key, value)?);
+        }
         let mut image = image::open(key, value)?;
         match place {
-            Key::Group { grouping, group } => self.load_group(grouping, group, &mut image),
+            Key::Group { .. } => Ok(()),
             Key::Tags { grouping, block } => self.load_tags(grouping, block, &mut image),
             Key::Rows(frame) => {
                 if !self.manifest.frames.iter().any(|(number, _)| *number == frame) {
@@ -346,34 +364,40 @@ impl Restoring {
     }
 
     /// Restores one group; states of leaves that are gone are passed over.
-    fn load_group(&mut self, grouping: u32, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn load_group(&mut self, grouping: u32, group: u32, image: Image<'_>) -> Result<(), Malformed> {
         let (mut place, mut slot) = (None, group);
         if grouping == 0 {
             if group != 0 || std::mem::replace(&mut self.has_whole, true) {
-                return Err(image.malformed("group without GROUP BY", "one", "another"));
+                return Err(image.reader().malformed("group without GROUP BY", "one", "another"));
             }
-            key::Key::load(image)?;
-            image.signed("newest time of a group")?;
         } else {
             let known = self.manifest.groupings.iter().position(|saved| saved.id == grouping);
             let Some(known) = known else {
-                return Err(image.malformed("id of a GROUP BY", "one that the manifest names", grouping));
+                return Err(image.reader().malformed(
+                    "id of a GROUP BY",
+                    "one that the manifest names",
+                    grouping,
+                ));
             };
             let slots = self.manifest.groupings[known].slots;
             if group as usize >= slots {
-                return Err(image.malformed("number of a group", format_args!("below {slots}"), group));
+                return Err(image.reader().malformed(
+                    "number of a group",
+                    format_args!("below {slots}"),
+                    group,
+                ));
             }
             place = self.groupings[known];
             let is_full = self.is_full();
             let Some(grouping) = place.and_then(|place| self.stage.groupings[place].as_mut()) else {
                 return Ok(());
             };
-            let entry = Groups::read(image)?;
+            let entry = image.entry();
             match &mut grouping.table {
-                Groups::Dense(table) => table.load(group, entry, image)?,
+                Groups::Dense(table) => table.load(group, entry, image.reader())?,
                 Groups::Cached(table) => {
                     if table.is_live(group) {
-                        return Err(image.malformed("number of a group", "one that is free", group));
+                        return Err(image.reader().malformed("number of a group", "one that is free", group));
                     }
                     let (key, newest) = entry;
                     table.add(group, table.tag_of(key.as_ref()));
@@ -384,7 +408,10 @@ impl Restoring {
                 }
             }
         }
-        load_parts(&mut self.stage.leaves, place, slot, image)
+        if let Some(place) = place {
+            self.images.note(place, group, image.as_of());
+        }
+        image.load(&mut self.stage.leaves, place, slot)
     }
 
     /// Whether memory has no room for another group; from then on groups are cold.
@@ -432,15 +459,18 @@ impl Restoring {
     /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk
     /// cannot be read.
     pub fn finish(self) -> Result<Stage, Error> {
-        let Self { mut stage, manifest, queries, kept, has_whole, rows, ids, tagged, is_lazy, .. } = self;
+        let Self {
+            mut stage, manifest, queries, kept, has_whole, rows, ids, tagged, is_lazy, images, ..
+        } = self;
         let mut gone = Vec::new();
         stage.loaded_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
         stage.reservoir.load_rows(&rows, &manifest.frames, manifest.next_frame, manifest.rows)?;
         stage.is_stored |= !manifest.frames.is_empty();
+        let from = stage.replays_from(&manifest);
         for place in 0..stage.windows.len() {
             if let Some(Window { kind, delay, .. }) = stage.windows[place] {
-                stage.windows[place] = Some(stage.with_cursors(kind, delay)?);
+                stage.windows[place] = Some(stage.with_cursors(kind, delay, from)?);
             }
         }
         if has_whole != manifest.has_whole {
@@ -479,6 +509,17 @@ impl Restoring {
             if manifest.tag_key.is_none() {
                 grouping.tags.are_anew(saved.slots);
             }
+        }
+        if let Some(from) = from {
+            let now = manifest.task_time.unwrap_or(from);
+            let of_place = |grouping: &Option<Grouping>| {
+                let is_it = |saved: &&SavedGrouping| {
+                    grouping.as_ref().is_some_and(|grouping| grouping.id == saved.id)
+                };
+                manifest.groupings.iter().find(is_it).and_then(|saved| saved.passed_since).unwrap_or(now)
+            };
+            let since: Vec<Micros> = stage.groupings.iter().map(of_place).collect();
+            stage.replay(from, &since, images)?;
         }
         stage.checkpoint = Some(checkpoint);
         stage.hold_chunks();

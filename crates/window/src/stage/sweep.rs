@@ -13,9 +13,10 @@ use thalweg_types::{Error, Micros};
 use super::cache::{FETCH, missing};
 use super::changes::Key;
 use super::checkpoint::save_group;
+use super::group::Image;
 use super::{Grouping, Stage};
 use crate::groups::{Groups, stable_tag};
-use crate::{image, plan};
+use crate::plan;
 
 /// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
 /// groups; a constant, so that no record pays for many.
@@ -59,9 +60,8 @@ impl Stage {
             let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
             cache.read(&keys, |key, bytes, value| {
                 let Key::Group { group, .. } = key else { return Ok(()) };
-                let mut image = image::open(bytes, value.ok_or_else(|| missing(key))?)?;
-                let (_, newest) = Groups::read(&mut image)?;
-                if newest <= bound
+                let image = Image::open(bytes, value.ok_or_else(|| missing(key))?)?;
+                if image.newest() <= bound
                     && let Some(tag) = table.tag(group)
                 {
                     table.free_number(group);

@@ -1,0 +1,138 @@
+//! Edges pass rows once more that they had passed before a crash, for groups whose images do not have it (`passed`).
+//!
+//! A group had no record of its own since its image, or it would have been written anew: its rows in the reservoir are those
+//! of then. A cursor had passed those of them with a time at or below the image's task time less its offset; so what is
+//! missing are the rows from there on, up to the cursor's present bound.
+//!
+//! The order of what enters and leaves between two reads of a group changes no value, so all that is passed within a
+//! step is applied at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_array::{Array, ArrayRef};
+use foldhash::fast::RandomState;
+use thalweg_types::{Error, Micros};
+
+use super::leaf::Turn;
+use super::stream::{Elements, Selection, StreamId, Streams};
+use super::{Stage, store_failed};
+use crate::agg::NO_GROUP;
+use crate::reservoir::Passed;
+
+/// Steps in which the time is passed: rows of one are in memory at once.
+const STEPS: i64 = 64;
+
+/// Task times that images are of, by the place of the GROUP BY.
+#[derive(Default)]
+pub(super) struct ImageTimes(Vec<HashMap<u32, Micros, RandomState>>);
+
+impl ImageTimes {
+    /// An image says of which task time it is, if it does.
+    pub(super) fn note(&mut self, place: usize, group: u32, as_of: Option<Micros>) {
+        let Some(as_of) = as_of else { return };
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, HashMap::default);
+        }
+        self.0[place].insert(group, as_of);
+    }
+
+    fn get(&self, place: usize, group: u32) -> Micros {
+        self.0.get(place).and_then(|times| times.get(&group)).copied().unwrap_or(Micros::MIN)
+    }
+}
+
+impl Stage {
+    /// Lets cursors, which are where they were at task time `from`, move on to the present one. `since` is by place of
+    /// the GROUP BY the time up to which all passes are in the images.
+    ///
+    /// # Errors
+    /// Where the reservoir or a group cannot be read back.
+    pub(super) fn replay(
+        &mut self,
+        from: Micros,
+        since: &[Micros],
+        mut images: ImageTimes,
+    ) -> Result<(), Error> {
+        let Some(now) = self.task_time().filter(|now| from < *now) else { return Ok(()) };
+        for grouping in self.groupings.iter_mut().flatten() {
+            grouping.dirty.grow(grouping.table.numbers());
+        }
+        let columns: Arc<[ArrayRef]> =
+            self.layout.iter().map(|(_, data_type)| arrow_array::new_null_array(data_type, 1)).collect();
+        let step = (now.saturating_sub(from) / STEPS).max(1);
+        let mut time = from;
+        while time < now {
+            time = if now.saturating_sub(time) <= step { now } else { time + step };
+            let mut passed = Vec::new();
+            for (id, _) in self.reservoir.cursors() {
+                let mut rows = Passed { counts: vec![0], ..Passed::default() };
+                self.reservoir.advance(id, &[time], &mut rows, 0).map_err(store_failed)?;
+                passed.push((id, rows));
+            }
+            let batch = Elements::of_batch(&columns, 1, Some(&[false]));
+            let streams = Streams::new(batch, passed, columns.len());
+            self.bring_in_passed(&streams, |place, group, as_of| images.note(place, group, as_of))?;
+            self.replay_step(time, since, &images, streams);
+        }
+        Ok(())
+    }
+
+    fn replay_step(&mut self, time: Micros, since: &[Micros], images: &ImageTimes, mut streams: Streams) {
+        let offsets = self.reservoir.cursors();
+        // What images lack, by stream, GROUP BY and filter; before groups have slots instead of numbers.
+        let mut lacking: HashMap<(StreamId, usize, Option<usize>), Selection> = HashMap::new();
+        for node in self.leaves.iter().flatten() {
+            let (Some(window), Some(place)) = (&self.windows[node.window], node.grouping) else { continue };
+            let Some(grouping) = &mut self.groupings[place] else { continue };
+            let filter = node.filter.and_then(|place| self.filters[place].as_ref());
+            for cursor in [window.head, window.tail].into_iter().flatten() {
+                let id = StreamId::Cursor(cursor);
+                let elements = streams.get(id);
+                if elements.is_empty() || lacking.contains_key(&(id, place, node.filter)) {
+                    continue;
+                }
+                let offset =
+                    offsets.iter().find(|(other, _)| *other == cursor).map_or(0, |(_, offset)| *offset);
+                let numbers = elements.column(grouping.layout).as_primitive::<UInt32Type>();
+                let times = elements.times();
+                let bits = filter.map(|filter| elements.column(filter.layout).as_boolean());
+                let mut passed = Vec::new();
+                let selection = Selection::keep(elements, |_, row| {
+                    let number = numbers.value(row);
+                    let is_in_image = |as_of: Micros| times[row] <= as_of.saturating_sub(offset);
+                    let is_lacking = bits.is_none_or(|bits| bits.is_valid(row) && bits.value(row))
+                        && grouping.table.entry(number).is_some()
+                        && !is_in_image(since[place])
+                        && !is_in_image(images.get(place, number));
+                    passed.extend(is_lacking.then_some(number));
+                    is_lacking
+                });
+                // The image lacks it still.
+                grouping.dirty.pass(&passed);
+                lacking.insert((id, place, node.filter), selection);
+            }
+        }
+        let translated = self.groupings.iter().map(|_| vec![NO_GROUP].into()).collect();
+        self.translate(&mut streams, translated);
+        for node in self.leaves.iter_mut().flatten() {
+            let (Some(window), Some(place)) = (&self.windows[node.window], node.grouping) else { continue };
+            let Some(grouping) = &self.groupings[place] else { continue };
+            let lacking = |id| lacking.get(&(id, place, node.filter)).unwrap_or(&Selection::ALL);
+            let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
+            let leaving = window.tail.map(StreamId::Cursor);
+            node.leaf.grow(grouping.table.slots());
+            let turn = Turn {
+                task_times: &[time],
+                delay: window.delay,
+                groups: &[NO_GROUP],
+                entering: streams.get(entering),
+                entered: lacking(entering),
+                leaving: leaving.map(|id| (streams.get(id), lacking(id))),
+            };
+            node.leaf.run(&turn, Some(grouping.layout), self.seq);
+        }
+    }
+}
