@@ -169,14 +169,14 @@ impl Stage {
         let sync = self.reservoir.draw_sync().map_err(store_failed)?;
         let is_first = self.checkpoint.is_none();
         let as_of = self.judge.task_time().unwrap_or(Micros::MIN);
-        let is_all = self.is_much_passed();
+        let turn = (!self.is_much_passed()).then_some(self.options.turn);
         for grouping in self.groupings.iter_mut().flatten() {
             let numbers = grouping.table.numbers();
             grouping.dirty.grow(numbers);
             if is_first {
                 grouping.dirty.mark_all(numbers);
             }
-            grouping.dirty.freeze_groups(cycle, as_of, is_all, self.cache.is_some());
+            grouping.dirty.freeze_groups(cycle, as_of, turn, self.cache.is_some());
             grouping.tags.freeze(numbers, is_first);
         }
         let is_whole = self.is_whole();

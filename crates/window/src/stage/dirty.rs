@@ -111,11 +111,11 @@ impl Dirty {
         self.hand = 0;
     }
 
-    /// As [`Dirty::freeze`], at a task time, and with those of the groups that edges have passed whose turn it is, or with all of them
-    /// (`is_all`). Where groups may leave memory, frozen ones are not clean before [`Dirty::written`] says so.
-    pub(super) fn freeze_groups(&mut self, cycle: u64, now: Micros, is_all: bool, is_bounded: bool) {
+    /// As [`Dirty::freeze`], at a task time, and with those of the groups that edges have passed whose turn it is
+    /// ([`Passed::freeze`]). Where groups may leave memory, frozen ones are not clean before [`Dirty::written`] says so.
+    pub(super) fn freeze_groups(&mut self, cycle: u64, now: Micros, turn: Option<usize>, is_bounded: bool) {
         self.freeze();
-        self.passed.freeze(&mut self.frozen, now, is_all);
+        self.passed.freeze(&mut self.frozen, now, turn);
         self.left = count(&self.frozen);
         self.marks = count(self.passed.words());
         if self.left > 0 && is_bounded {

@@ -85,6 +85,9 @@ pub struct StageOptions {
     pub dedup: Option<(usize, Micros)>,
     /// Rows of a chunk; changes no answer.
     pub chunk_rows: usize,
+    /// Groups that only edges have changed which a marker writes at least: more of them make cycles larger and a restart
+    /// shorter. Changes no answer.
+    pub turn: usize,
     /// Keep records in the reservoir for at least this long, though no cursor needs them.
     pub retention: Option<Micros>,
     /// Hashes keys of groups for checkpoints; changes no answer. A stage that is restored goes on with the key of its
@@ -113,6 +116,7 @@ impl Default for StageOptions {
             late: LatePolicy::Reject,
             dedup: None,
             chunk_rows: CHUNK_ROWS,
+            turn: passed::TURN,
             retention: None,
             tag_key: HashKey::draw(),
             missed: Missed::Nothing,

@@ -20,8 +20,9 @@ use super::dirty::{count, place};
 /// Passes that a restart may have to do again, about: some hundred milliseconds.
 const REPLAYED: u64 = 1 << 21;
 
-/// Groups that a marker writes in turn at least; tests have few groups.
-const TURN: usize = if cfg!(test) { 1 } else { 64 };
+/// [`StageOptions::turn`](super::StageOptions::turn) unless a test says otherwise. A turn has as many groups, and one for each
+/// that is written for its own records, so that turns cost no more than those do.
+pub(super) const TURN: usize = 64;
 
 /// Markers that are remembered; beyond it every second one is forgotten, and a restart goes back a little further.
 const MARKERS: usize = 512;
@@ -96,9 +97,9 @@ impl Passed {
         self.markers.front().map(|marker| marker.time)
     }
 
-    /// A marker at a task time: `written` are the groups that it writes for their own records. Adds those whose turn it is, or
-    /// all (`is_all`).
-    pub(super) fn freeze(&mut self, written: &mut [u64], now: Micros, is_all: bool) {
+    /// A marker at a task time: `written` are the groups that it writes for their own records. Adds those whose turn it
+    /// is, about `turn`, or all where that is `None`.
+    pub(super) fn freeze(&mut self, written: &mut [u64], now: Micros, turn: Option<usize>) {
         let own = count(written);
         for (passed, written) in self.groups.iter_mut().zip(written.iter()) {
             *passed &= !written;
@@ -106,8 +107,10 @@ impl Passed {
         let left = count(&self.groups);
         let before = self.markers.back().map_or(0, |marker| marker.passes);
         let share = left as u128 * u128::from(self.passes - before) / u128::from(REPLAYED);
-        let quota =
-            if is_all { left } else { TURN.max(own).max(usize::try_from(share).unwrap_or(left)).min(left) };
+        let quota = match turn {
+            None => left,
+            Some(turn) => left.min((turn + own * turn / TURN).max(usize::try_from(share).unwrap_or(left))),
+        };
         let marker = Marker { time: now, looked: self.looked, passes: self.passes };
         self.take(quota, written);
         if quota == left {

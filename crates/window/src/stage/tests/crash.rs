@@ -15,7 +15,27 @@ enum Action {
     HandOver(usize),
     Write,
     Commit,
+    /// A marker, with all that follows up to its commit.
+    Cycle,
     Fill(usize),
+}
+
+impl Action {
+    fn of(self, world: &mut World) {
+        match self {
+            Action::Nothing => {}
+            Action::Begin => world.begin(),
+            Action::HandOver(budget) => world.hand_over(budget),
+            Action::Write => world.write(),
+            Action::Commit => drop(world.commit()),
+            Action::Cycle => {
+                world.begin();
+                world.hand_over(usize::MAX);
+                while world.commit() {}
+            }
+            Action::Fill(count) => drop(world.fill(count)),
+        }
+    }
 }
 
 /// From no bound to none of memory.
@@ -33,6 +53,7 @@ fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
         2 => Just(Action::HandOver(usize::MAX)),
         1 => Just(Action::Write),
         2 => Just(Action::Commit),
+        4 => Just(Action::Cycle),
         1 => (1_usize..4).prop_map(Action::Fill),
     ];
     prop::collection::vec((1_usize..12, action), 0..14)
@@ -77,14 +98,7 @@ proptest! {
                 let from = world.position;
                 let (count, answers) = world.answer(&records, size);
                 prop_assert_eq!(&told(&answers, count)[..], &expected[from..from + count]);
-                match action {
-                    Action::Nothing => {}
-                    Action::Begin => world.begin(),
-                    Action::HandOver(budget) => world.hand_over(budget),
-                    Action::Write => world.write(),
-                    Action::Commit => drop(world.commit()),
-                    Action::Fill(count) => drop(world.fill(count)),
-                }
+                action.of(&mut world);
             }
             world.options.chunk_rows = chunk_rows;
             world.crash().unwrap();
@@ -189,14 +203,7 @@ proptest! {
                 let got = by_query(&world.stage, &answers, count);
                 let expected = by_query(&straight, &expected, skipped + count);
                 prop_assert_eq!(&got[..], &expected[skipped..], "{:?}", world.history);
-                match action {
-                    Action::Nothing => {}
-                    Action::Begin => world.begin(),
-                    Action::HandOver(budget) => world.hand_over(budget),
-                    Action::Write => world.write(),
-                    Action::Commit => drop(world.commit()),
-                    Action::Fill(count) => drop(world.fill(count)),
-                }
+                action.of(&mut world);
                 if other % 5 == 0 {
                     world.change(&chosen(other / 5));
                 }

@@ -82,7 +82,8 @@ fn groups_that_only_edges_have_changed_are_written_in_turn_and_a_restart_does_wh
     let cards = |second: i64| (0..40).map(move |card| record(&format!("card {card}"), second, 1.0));
     let records: Vec<Record> =
         cards(0).chain(cards(1)).chain((0..45).map(|_| record("x", 10, 1.0))).collect();
-    let mut world = world(&[("sum", SUM)]);
+    let options = StageOptions { chunk_rows: 2, turn: 1, ..StageOptions::default() };
+    let mut world = World::new(&queries(&[("sum", SUM)]), &options);
     answer(&mut world, &records, 80);
     world.begin();
     world.hand_over(usize::MAX);
