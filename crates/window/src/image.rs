@@ -237,13 +237,8 @@ impl<'a> Reader<'a> {
 /// gets another number.
 pub(crate) const VERSION: u8 = 1;
 
-/// Appends a value to `out`: the version, what `body` appends, a checksum of `key` and all that.
-pub(crate) fn seal(key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    seal_as(VERSION, key, out, body);
-}
-
-/// The same for a value whose layout has a version of its own.
-pub(crate) fn seal_as(version: u8, key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a value to `out`: the version of its layout, what `body` appends, a checksum of `key` and all that.
+pub(crate) fn seal(version: u8, key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.push(version);
     body(out);
@@ -318,7 +313,7 @@ mod tests {
         #[test]
         fn any_flipped_bit_is_seen(body: Vec<u8>, key: Vec<u8>, place: prop::sample::Index, bit in 0_u32..8) {
             let mut out = Vec::new();
-            seal(&key, &mut out, |out| out.extend_from_slice(&body));
+            seal(VERSION, &key, &mut out, |out| out.extend_from_slice(&body));
             prop_assert_eq!(open(&key, &out).unwrap().take(body.len(), "body").unwrap(), &body[..]);
             let place = place.index(out.len());
             out[place] ^= 1 << bit;
@@ -329,7 +324,7 @@ mod tests {
     #[test]
     fn a_sealed_value_of_a_newer_build_is_told_from_damage() {
         let mut out = Vec::new();
-        seal(b"key", &mut out, |out| out.push(7));
+        seal(VERSION, b"key", &mut out, |out| out.push(7));
         out[0] = VERSION + 1;
         let class = |out: &[u8]| Error::from(open(b"key", out).unwrap_err()).class();
         assert_eq!(class(&out), Class::Corrupt);

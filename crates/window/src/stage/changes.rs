@@ -21,7 +21,7 @@ impl Sealed for Changes {
         let key = key.to_bytes();
         self.push_with(&key, |out| {
             let mut outcome = Ok(());
-            image::seal_as(version, &key, out, |out| outcome = body(out));
+            image::seal(version, &key, out, |out| outcome = body(out));
             outcome
         })
     }

@@ -166,7 +166,7 @@ impl Manifest {
     /// Earlier builds wrote earlier ones; tests make them.
     pub(super) fn to_bytes_of_version(&self, version: u8) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        image::seal_as(version, &MAGIC, &mut out, |out| {
+        image::seal(version, &MAGIC, &mut out, |out| {
             self.write_first(out);
             if version > 1 {
                 put(out, self.next_arrival);

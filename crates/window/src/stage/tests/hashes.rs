@@ -142,7 +142,7 @@ fn early_tags(key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut body = value[1..value.len() - 4].to_vec();
     body[bits..].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(31) ^ 0x5a);
     let mut out = Vec::new();
-    crate::image::seal(key, &mut out, |out| out.extend_from_slice(&body));
+    crate::image::seal(crate::image::VERSION, key, &mut out, |out| out.extend_from_slice(&body));
     out
 }
 
