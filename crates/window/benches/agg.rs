@@ -153,6 +153,7 @@ impl Data {
             let slice = |range: &Range<usize>| values.slice(range.start, range.len());
             let (added_values, removed_values) = (slice(&batch.added), slice(&batch.removed));
             let stream = |range: &Range<usize>| Stream {
+                slots: &[],
                 groups: &self.groups[range.clone()],
                 times: &self.times[range.clone()],
                 seqs: &self.seqs[range.clone()],

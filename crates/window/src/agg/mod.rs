@@ -33,6 +33,7 @@ mod function;
 mod kind;
 mod latest;
 mod moments;
+mod occurrences;
 mod output;
 mod plan;
 mod quantile;
@@ -50,6 +51,8 @@ use arrow_buffer::NullBuffer;
 use crate::image::{Malformed, Reader};
 
 pub use function::{Function, output_type};
+pub use occurrences::Occurrences;
+pub(crate) use plan::plan_with_values;
 pub use plan::{Call, plan};
 pub(crate) use quantile::floats;
 
@@ -67,6 +70,8 @@ pub struct Stream<'a> {
     pub seqs: &'a [u64],
     /// The argument, one value per element; may be left out for `count(*)` alone, and where there are no elements.
     pub values: Option<&'a ArrayRef>,
+    /// Slots of the values, for [`Aggregate::occurrences`] alone; [`NO_GROUP`] for null.
+    pub slots: &'a [u32],
 }
 
 impl<'a> Stream<'a> {
@@ -144,4 +149,14 @@ pub trait Aggregate: Send {
 
     /// What may pile up, for `explain`; `None` where a group's bytes don't grow with its window.
     fn worst_case(&self) -> Option<String>;
+
+    /// The state of values that are groups of their own.
+    fn occurrences(&self) -> Option<&Occurrences> {
+        None
+    }
+
+    /// As [`Aggregate::occurrences`].
+    fn occurrences_mut(&mut self) -> Option<&mut Occurrences> {
+        None
+    }
 }

@@ -5,8 +5,10 @@
 //! | moments | `sum`, `avg`, `var`, `stddev`, `count(x)` of one argument; the first also takes `count(*)` |
 //! | count | `count(*)`, `count(x)` where there are no moments to take them |
 //! | one each | `min`, `max`, `first`, `last` with `prev`, `count(distinct)`, all quantiles, of one argument |
+//!
+//! `count(distinct)` has its values in itself, or they are groups of their own ([`plan_with_values`]).
 
-use thalweg_types::{DataType, Error};
+use thalweg_types::{DataType, Error, Micros};
 
 use super::count::Count;
 use super::distinct::Distinct;
@@ -14,6 +16,7 @@ use super::front::{Front, Largest, Oldest, Smallest};
 use super::kind::with_kind;
 use super::latest::Latest;
 use super::moments::{Decimal, Float, Int, Kept, Moment, Moments, Narrow, Number, UInt, Wide256};
+use super::occurrences::Occurrences;
 use super::quantile::Quantile;
 use super::{Aggregate, Function, output_type};
 
@@ -32,6 +35,30 @@ pub struct Call {
 /// # Errors
 /// As [`output_type`] says, and for a call with a type but no number, or the other way round.
 pub fn plan(calls: &[Call]) -> Result<Vec<Box<dyn Aggregate>>, Error> {
+    plan_of(calls, |share| share.build())
+}
+
+/// As [`plan`], but values of `count(distinct)` are groups of their own; `span` is that of a window that tumbles.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn plan_with_values(
+    calls: &[Call],
+    span: Option<Micros>,
+) -> Result<Vec<Box<dyn Aggregate>>, Error> {
+    plan_of(calls, |share| match &share.arg {
+        Some((arg, _)) if share.family == Family::Distinct => {
+            let calls = share.calls.iter().map(|(number, _)| *number).collect();
+            Box::new(Occurrences::new(calls, *arg, span))
+        }
+        _ => share.build(),
+    })
+}
+
+fn plan_of(
+    calls: &[Call],
+    build: impl Fn(Share) -> Box<dyn Aggregate>,
+) -> Result<Vec<Box<dyn Aggregate>>, Error> {
     let mut shares: Vec<Share> = Vec::new();
     for (number, call) in calls.iter().enumerate() {
         output_type(call.function, call.arg.as_ref())?;
@@ -62,7 +89,7 @@ pub fn plan(calls: &[Call]) -> Result<Vec<Box<dyn Aggregate>>, Error> {
             None => alone.push(count),
         }
     }
-    Ok(shares.into_iter().chain(alone).map(Share::build).collect())
+    Ok(shares.into_iter().chain(alone).map(build).collect())
 }
 
 /// What calls must have in common to share a state.

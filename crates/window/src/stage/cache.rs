@@ -29,6 +29,7 @@ use super::changes::Key;
 use super::checkpoint::cursors_of;
 use super::dirty::Dirty;
 use super::group::Image;
+use super::nodes::{Face, readers, readers_mut};
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Stage, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
@@ -360,9 +361,8 @@ impl Stage {
             if count == 0 && !table.is_retreating() {
                 continue;
             }
-            let of_place = |node: &&mut LeafNode| node.grouping == Some(place);
-            let mut leaves: Vec<&mut LeafNode> = self.leaves.iter_mut().flatten().filter(of_place).collect();
-            let mut forget = |slot| leaves.iter_mut().for_each(|node| node.leaf.forget(slot));
+            let mut leaves: Vec<(&mut LeafNode, Face)> = readers_mut(&mut self.leaves, Some(place)).collect();
+            let mut forget = |slot| leaves.iter_mut().for_each(|(node, face)| node.leaf.forget(*face, slot));
             if count > 0 {
                 let is_clean = |number| dirty.is_clean(number);
                 let evicted = table.make_cached().evict(count, is_clean, &mut forget);
@@ -375,7 +375,7 @@ impl Stage {
             let left = table.retreat(most, |number| dirty.is_clean(number), &mut forget);
             cache.stats.evictions += (resident - table.resident()) as u64;
             if let Some(slots) = left {
-                leaves.iter_mut().for_each(|node| node.leaf.cut(slots));
+                leaves.iter_mut().for_each(|(node, face)| node.leaf.cut(*face, slots));
             }
         }
         let is_over = is_due && excess > 0 && is_short;
@@ -517,8 +517,8 @@ impl Stage {
     fn sizes(&self) -> Vec<Size> {
         let size = |(place, grouping): (usize, &Option<Grouping>)| {
             let Some(grouping) = grouping else { return Size::default() };
-            let nodes = self.leaves.iter().flatten().filter(|node| node.grouping == Some(place));
-            let leaves: usize = nodes.map(|node| node.leaf.bytes()).sum();
+            let parts = readers(&self.leaves, Some(place));
+            let leaves: usize = parts.map(|(node, face)| node.leaf.bytes_of(face)).sum();
             let table = &grouping.table;
             Size { bytes: leaves + table.slot_bytes(), slots: table.slots(), resident: table.resident() }
         };

@@ -35,6 +35,7 @@ use thalweg_types::{Error, Micros};
 
 use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
+use super::nodes::{Face, readers};
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Manifest, Stage, Window, group, store_failed};
 use crate::groups::TAG_BLOCK;
@@ -124,8 +125,7 @@ pub(super) fn save_group(
     let key = Key::Group { grouping, group };
     let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
     let Ok(()) = open.changes.put(key, |out| {
-        let nodes = leaves.iter().flatten();
-        let parts = nodes.filter(|node| node.grouping == place && node.leaf.knows(slot));
+        let parts = readers(leaves, place).filter(|(node, face)| node.leaf.knows(*face, slot));
         group::save((group_key, newest), *as_of, (slot, parts), scratch, out);
         Ok::<(), std::convert::Infallible>(())
     });
@@ -137,13 +137,9 @@ pub(super) fn cursors_of(
     windows: &[Option<Window>],
     grouping: usize,
 ) -> Vec<CursorId> {
-    let mut cursors: Vec<_> = leaves
-        .iter()
-        .flatten()
-        .filter(|node| node.grouping == Some(grouping))
-        .filter_map(|node| windows[node.window].as_ref())
-        .flat_map(|window| [window.head, window.tail])
-        .flatten()
+    let mut cursors: Vec<_> = readers(leaves, Some(grouping))
+        .filter_map(|(node, _)| windows[node.window].as_ref())
+        .flat_map(Window::cursors)
         .collect();
     cursors.sort_unstable();
     cursors.dedup();
@@ -387,12 +383,19 @@ impl Stage {
             };
             save_frozen(dirty, &groups[place]);
             dirty.mark(&groups[place]);
+            // How many values a group has is not to be found out again from images of another time.
+            let counts_values = readers(&self.leaves, Some(place))
+                .any(|(node, face)| face == Face::Groups && !node.values.is_empty());
             for cursor in cursors_of(&self.leaves, &self.windows, place) {
                 let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
                     save_frozen(dirty, passed);
-                    dirty.pass(passed);
+                    if counts_values {
+                        dirty.mark(passed);
+                    } else {
+                        dirty.pass(passed);
+                    }
                 }
             }
         }

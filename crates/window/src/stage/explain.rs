@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use arrow_schema::DataType;
 use thalweg_types::{Micros, format_duration};
 
-use super::Stage;
+use super::{Grouping, Stage};
 use crate::groups::Groups;
 use crate::query::Window as WindowKind;
 
@@ -58,7 +58,9 @@ impl Stage {
             self.explain_leaves(index, window.kind, &mut explanation);
         }
         self.explain_cursors(&mut explanation);
-        for index in (0..self.groupings.len()).filter(|index| self.groupings[*index].is_some()) {
+        let groupings = self.groupings.iter().enumerate();
+        let is_own = |grouping: &Option<Grouping>| grouping.as_ref().is_some_and(|it| it.values_of.is_none());
+        for index in groupings.filter(|(_, grouping)| is_own(grouping)).map(|(index, _)| index) {
             // The group's place in the table; then whatever the aggregates of this GROUP BY keep.
             let table = Groups::BYTES_PER_GROUP;
             let leaves: usize = self

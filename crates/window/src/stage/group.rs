@@ -11,6 +11,7 @@
 use thalweg_types::Micros;
 
 use super::LeafNode;
+use super::nodes::Face;
 use crate::groups::Groups;
 use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
 use crate::key;
@@ -29,7 +30,7 @@ pub(super) struct Scratch {
 pub(super) fn save<'a>(
     (key, newest): (&key::Key, Micros),
     as_of: Micros,
-    (slot, parts): (u32, impl Iterator<Item = &'a LeafNode>),
+    (slot, parts): (u32, impl Iterator<Item = (&'a LeafNode, Face)>),
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) {
@@ -45,9 +46,9 @@ pub(super) fn save<'a>(
             put_bytes(out, state);
         }
     };
-    for node in parts {
+    for (node, face) in parts {
         state.clear();
-        node.leaf.save(slot, state);
+        node.leaf.save(face, slot, state);
         if leaves > 0 && node.id == first + leaves && state == before {
             leaves += 1;
             continue;
@@ -165,7 +166,7 @@ impl Leaves<'_> {
     fn load(&mut self, id: u32, slot: u32, state: &[u8]) -> Result<(), Malformed> {
         let place = self.place;
         let is_it = |node: &Option<LeafNode>| {
-            node.as_ref().is_some_and(|node| node.id == id && node.grouping == place)
+            node.as_ref().is_some_and(|node| node.id == id && node.face(place).is_some())
         };
         let found = if self.leaves.get(self.next).is_some_and(is_it) {
             Some(self.next)
@@ -175,8 +176,9 @@ impl Leaves<'_> {
         let Some(found) = found else { return Ok(()) };
         self.next = found + 1;
         let Some(node) = &mut self.leaves[found] else { return Ok(()) };
+        let Some(face) = node.face(place) else { return Ok(()) };
         let mut part = Reader::new(state);
-        node.leaf.load(slot, &mut part)?;
+        node.leaf.load(face, slot, &mut part)?;
         part.finish("state of a leaf")
     }
 }

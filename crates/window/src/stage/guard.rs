@@ -16,6 +16,7 @@ use arrow_buffer::BooleanBuffer;
 use thalweg_expr::{Bound, Longest, SqlError, Values};
 use thalweg_types::{Batch, DataType, Error, TextLengths};
 
+use super::nodes::ValuesOf;
 use super::queries::{CallState, QueryState};
 use super::{Arg, Filter, Grouping, Stage};
 use crate::agg::{Call, output_type};
@@ -154,6 +155,14 @@ impl Stage {
                 });
             }
             evaluated.keys.push(columns);
+        }
+        for (place, grouping) in self.groupings.iter().enumerate() {
+            let Some(ValuesOf { grouping, arg, .. }) = grouping.as_ref().and_then(|it| it.values_of) else {
+                continue;
+            };
+            let mut columns = grouping.map_or_else(Vec::new, |grouping| evaluated.keys[grouping].clone());
+            columns.extend(evaluated.columns.get(&arg).cloned());
+            evaluated.keys[place] = columns;
         }
         self.note_texts(&evaluated);
         Ok(evaluated)

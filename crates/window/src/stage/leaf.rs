@@ -6,9 +6,10 @@ use arrow_array::UInt32Array;
 use arrow_select::take::take;
 use thalweg_types::Micros;
 
+use super::nodes::Face;
 use super::rows::RowsRing;
-use super::stream::{Elements, Gathered, Selection};
-use crate::agg::{self, Aggregate, Call, NO_GROUP, Steps, Stream};
+use super::stream::{Columns, Elements, Gathered, Selection};
+use crate::agg::{self, Aggregate, Call, NO_GROUP, Occurrences, Steps, Stream};
 use crate::image::{Malformed, Reader, put_signed};
 use crate::query::Window as WindowKind;
 use crate::slots::{cut, grow};
@@ -59,12 +60,32 @@ impl Leaf {
         calls: Vec<Call>,
         args: Vec<usize>,
         arg_types: &[arrow_schema::DataType],
+        are_values_groups: bool,
     ) -> Result<Self, thalweg_types::Error> {
-        let aggregates = agg::plan(&calls)?;
+        let aggregates = match kind {
+            _ if !are_values_groups => agg::plan(&calls)?,
+            WindowKind::Tumbling(span) => agg::plan_with_values(&calls, Some(span))?,
+            _ => agg::plan_with_values(&calls, None)?,
+        };
         let rows =
             if let WindowKind::Rows(limit) = kind { Some(RowsRing::new(limit, arg_types)) } else { None };
         let is_ordered = is_ordered(kind, &calls);
         Ok(Self { kind, calls, args, is_ordered, longest: 0, aggregates, stamps: Vec::new(), rows, slots: 0 })
+    }
+
+    /// The aggregates whose values are groups of their own.
+    fn occurrences(&self) -> impl Iterator<Item = &Occurrences> {
+        self.aggregates.iter().filter_map(|aggregate| aggregate.occurrences())
+    }
+
+    fn occurrences_mut(&mut self, number: usize) -> &mut Occurrences {
+        let mut all = self.aggregates.iter_mut().filter_map(|aggregate| aggregate.occurrences_mut());
+        all.nth(number).expect("a face of the leaf")
+    }
+
+    /// Places in the layout of the arguments whose values are groups of their own.
+    pub(super) fn valued(&self) -> Vec<usize> {
+        self.occurrences().filter_map(Aggregate::arg).map(|arg| self.args[arg]).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -88,7 +109,22 @@ impl Leaf {
         cases
     }
 
-    pub(super) fn grow(&mut self, slots: usize) {
+    /// The part of [`Leaf::bytes`] that slots of a face take.
+    pub(super) fn bytes_of(&self, face: Face) -> usize {
+        match face {
+            Face::Groups => self.bytes() - self.occurrences().map(Occurrences::value_bytes).sum::<usize>(),
+            Face::Values(number) => self.occurrences().nth(number).map_or(0, Occurrences::value_bytes),
+        }
+    }
+
+    pub(super) fn grow(&mut self, face: Face, slots: usize) {
+        match face {
+            Face::Groups => self.grow_groups(slots),
+            Face::Values(number) => self.occurrences_mut(number).grow_values(slots),
+        }
+    }
+
+    fn grow_groups(&mut self, slots: usize) {
         if slots <= self.slots {
             return;
         }
@@ -105,7 +141,10 @@ impl Leaf {
     }
 
     /// Gives back slots from `slots` on, whose groups were all forgotten.
-    pub(super) fn cut(&mut self, slots: usize) {
+    pub(super) fn cut(&mut self, face: Face, slots: usize) {
+        if let Face::Values(number) = face {
+            return self.occurrences_mut(number).cut_values(slots);
+        }
         if slots >= self.slots {
             return;
         }
@@ -119,14 +158,20 @@ impl Leaf {
         }
     }
 
-    /// Whether the group's slot is one that the leaf has state for.
-    pub(super) fn knows(&self, group: u32) -> bool {
-        (group as usize) < self.slots
+    /// Whether the slot is one that the leaf has state for.
+    pub(super) fn knows(&self, face: Face, slot: u32) -> bool {
+        match face {
+            Face::Groups => (slot as usize) < self.slots,
+            Face::Values(number) => self.occurrences().nth(number).is_some_and(|all| all.knows_value(slot)),
+        }
     }
 
     /// Forgets a group whose slot is free again.
-    pub(super) fn forget(&mut self, group: u32) {
-        if !self.knows(group) {
+    pub(super) fn forget(&mut self, face: Face, group: u32) {
+        if let Face::Values(number) = face {
+            return self.occurrences_mut(number).forget_value(group);
+        }
+        if !self.knows(face, group) {
             return;
         }
         for aggregate in &mut self.aggregates {
@@ -140,8 +185,11 @@ impl Leaf {
         }
     }
 
-    /// Appends the state of a group that the leaf knows to its image.
-    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>) {
+    /// Appends the state of a group or value that the leaf knows to its image.
+    pub(super) fn save(&self, face: Face, group: u32, out: &mut Vec<u8>) {
+        if let Face::Values(number) = face {
+            return self.occurrences().nth(number).iter().for_each(|all| all.save_value(group, out));
+        }
         if let Some(stamp) = self.stamps.get(group as usize) {
             put_signed(out, *stamp);
         }
@@ -154,8 +202,11 @@ impl Leaf {
     }
 
     /// Restores the bytes of [`Leaf::save`] into a group whose state is empty.
-    pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        self.grow(group as usize + 1);
+    pub(super) fn load(&mut self, face: Face, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        if let Face::Values(number) = face {
+            return self.occurrences_mut(number).load_value(group, image);
+        }
+        self.grow_groups(group as usize + 1);
         if let Some(stamp) = self.stamps.get_mut(group as usize) {
             *stamp = image.signed("window of a group")?;
         }
@@ -193,19 +244,14 @@ impl Leaf {
 
     /// One column per call, one value per record of the batch.
     ///
-    /// `group_column` and `seq_column` are places in the layout.
-    pub(super) fn run(
-        &mut self,
-        turn: &Turn<'_>,
-        group_column: Option<usize>,
-        seq_column: Option<usize>,
-    ) -> Vec<agg::Column> {
-        let seq_column = seq_column.filter(|_| self.is_ordered);
+    /// `columns` are those of the stage; the arrival numbers are left out where no aggregate needs them.
+    pub(super) fn run(&mut self, turn: &Turn<'_>, columns: Columns<'_>) -> Vec<agg::Column> {
+        let columns = Columns { seq: columns.seq.filter(|_| self.is_ordered), ..columns };
         if let WindowKind::Tumbling(span) = self.kind {
-            return self.run_tumbling(turn, group_column, seq_column, span);
+            return self.run_tumbling(turn, columns, span);
         }
         let gather = |elements: &Elements, selection: &Selection| {
-            Gathered::new(elements, selection, group_column, seq_column, &self.args)
+            Gathered::new(elements, selection, &columns, &self.args)
         };
         let added = gather(turn.entering, turn.entered);
         let adds = turn.entered.counts(turn.entering);
@@ -227,22 +273,28 @@ impl Leaf {
             None => {
                 let removes = vec![0; turn.groups.len()];
                 let schedule = Schedule { adds, removes: &removes, groups: turn.groups, resets: None };
-                self.apply(&schedule, &added, &Gathered::empty(self.args.len()))
+                let removed = Gathered::empty(self.args.len());
+                self.apply(&schedule, &added, &removed)
             }
         }
+    }
+
+    /// Values of a face enter and leave that their groups count already.
+    pub(super) fn replay_values(&mut self, number: usize, turn: &Turn<'_>, columns: Columns<'_>) {
+        let columns = Columns { has_times: true, seq: None, group: None, ..columns };
+        let added = Gathered::new(turn.entering, turn.entered, &columns, &[]);
+        let removed = match turn.leaving {
+            Some((elements, selection)) => Gathered::new(elements, selection, &columns, &[]),
+            None => Gathered::empty(0),
+        };
+        self.occurrences_mut(number).replay(&stream(&added, None, 0), &stream(&removed, None, 0));
     }
 
     /// `TUMBLING`: nothing leaves one by one; a group's state is forgotten when it is next touched in a newer window.
     ///
     /// With a delay a step may add records of groups other than the one it reads, so every addition becomes a step of
     /// its own, whose answer is dropped.
-    fn run_tumbling(
-        &mut self,
-        turn: &Turn<'_>,
-        group_column: Option<usize>,
-        seq_column: Option<usize>,
-        span: Micros,
-    ) -> Vec<agg::Column> {
+    fn run_tumbling(&mut self, turn: &Turn<'_>, columns: Columns<'_>, span: Micros) -> Vec<agg::Column> {
         let times = turn.entering.times();
         let window_at = |step: usize| turn.task_times[step].saturating_sub(turn.delay).div_euclid(span);
         let entered = if turn.entered.len(turn.entering) == 0 {
@@ -259,7 +311,9 @@ impl Leaf {
                 is_wanted && times[place] >= window_at(step).saturating_mul(span)
             })
         };
-        let added = Gathered::new(turn.entering, &entered, group_column, seq_column, &self.args);
+        let columns = Columns { has_times: !columns.values.is_empty(), ..columns };
+        let added = Gathered::new(turn.entering, &entered, &columns, &self.args);
+        let removed = Gathered::empty(self.args.len());
         let (mut adds, mut groups, mut resets, mut answers) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut element = 0;
@@ -289,7 +343,7 @@ impl Leaf {
         }
         let removes = vec![0; groups.len()];
         let schedule = Schedule { adds: &adds, removes: &removes, groups: &groups, resets: Some(&resets) };
-        let mut columns = self.apply(&schedule, &added, &Gathered::empty(self.args.len()));
+        let mut columns = self.apply(&schedule, &added, &removed);
         if answers.len() < groups.len() {
             let rows = UInt32Array::from(answers);
             for column in &mut columns {
@@ -312,12 +366,14 @@ impl Leaf {
             && aggregate.calls().is_sorted()
         {
             let arg = aggregate.arg();
-            return aggregate.run(&steps, &stream(added, arg), &stream(removed, arg));
+            return aggregate.run(&steps, &stream(added, arg, 0), &stream(removed, arg, 0));
         }
         let mut ordered: Vec<Option<agg::Column>> = vec![None; self.calls.len()];
+        let mut face = 0;
         for aggregate in &mut self.aggregates {
             let arg = aggregate.arg();
-            let columns = aggregate.run(&steps, &stream(added, arg), &stream(removed, arg));
+            let columns = aggregate.run(&steps, &stream(added, arg, face), &stream(removed, arg, face));
+            face += usize::from(aggregate.occurrences().is_some());
             for (call, column) in aggregate.calls().iter().zip(columns) {
                 ordered[*call] = Some(column);
             }
@@ -333,8 +389,10 @@ struct Schedule<'a> {
     resets: Option<&'a [bool]>,
 }
 
-fn stream(gathered: &Gathered, arg: Option<usize>) -> Stream<'_> {
+/// `face`: number of the values whose slots are wanted.
+fn stream(gathered: &Gathered, arg: Option<usize>, face: usize) -> Stream<'_> {
     Stream {
+        slots: gathered.slots(face),
         groups: gathered.groups(),
         times: gathered.times(),
         seqs: gathered.seqs(),

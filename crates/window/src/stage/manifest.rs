@@ -87,6 +87,9 @@ pub(super) struct SavedGrouping {
     /// What edges passed up to this task time is in the images of all groups; later passes are in those that were
     /// written since. Not in versions 1 to 5, whose images have all.
     pub(super) passed_since: Option<Micros>,
+    /// For values of `count(distinct)`: places of the GROUP BY, of the argument and of the filter. Not in versions 1 to 5,
+    /// where a group has its values in itself.
+    pub(super) values_of: Option<(Option<usize>, usize, Option<usize>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +119,8 @@ pub(super) struct SavedLeaf {
     pub(super) args: Vec<usize>,
     /// Function, and place in `args`.
     pub(super) calls: Vec<(Function, Option<usize>)>,
+    /// Places of the groupings that have the values of `count(distinct)`; none where groups have them in themselves.
+    pub(super) values: Vec<usize>,
 }
 
 /// The outputs of a query that are in one leaf and began at one time; a query with several of these has an entry of
@@ -193,7 +198,13 @@ impl Manifest {
             if version > 5 {
                 for grouping in &self.groupings {
                     put_option(out, grouping.passed_since.as_ref(), |out, time| put_signed(out, *time));
+                    put_option(out, grouping.values_of.as_ref(), |out, (grouping, arg, filter)| {
+                        put_option(out, grouping.as_ref(), put_place);
+                        put_place(out, arg);
+                        put_option(out, filter.as_ref(), put_place);
+                    });
                 }
+                self.leaves.iter().for_each(|leaf| put_list(out, &leaf.values, put_place));
             }
         });
         out
@@ -284,6 +295,7 @@ impl Manifest {
                 slots: from.word("numbers of groups")? as usize,
                 live: from.word("groups")? as usize,
                 passed_since: None,
+                values_of: None,
             })
         })?;
         let filters = list(from, |from| {
@@ -300,7 +312,7 @@ impl Manifest {
                 layout: from.place(columns, "column of an argument")?,
             })
         })?;
-        let leaves = list(from, |from| {
+        let mut leaves = list(from, |from| {
             let id = from.word("id of a leaf")?;
             let kind = window(from)?;
             let delay = from.signed("delay")?;
@@ -310,7 +322,7 @@ impl Manifest {
             let calls = list(from, |from| {
                 Ok((function(from)?, option(from, |from| from.place(args.len(), "argument of a call"))?))
             })?;
-            Ok(SavedLeaf { id, kind, delay, filter, grouping, args, calls })
+            Ok(SavedLeaf { id, kind, delay, filter, grouping, args, calls, values: Vec::new() })
         })?;
         let queries = list(from, |from| {
             let name = from.text("name of a query")?.to_owned();
@@ -346,8 +358,17 @@ impl Manifest {
             5 => Some(newest(from)?),
             _ => option(from, newest)?,
         };
+        let places = groupings.len();
         for grouping in groupings.iter_mut().filter(|_| version > 5) {
             grouping.passed_since = option(from, |from| from.signed("time since which edges have passed"))?;
+            grouping.values_of = option(from, |from| {
+                let grouping = option(from, |from| from.place(places, "GROUP BY of values"))?;
+                let arg = from.place(args.len(), "argument of values")?;
+                Ok((grouping, arg, option(from, |from| from.place(filters.len(), "filter of values"))?))
+            })?;
+        }
+        for leaf in leaves.iter_mut().filter(|_| version > 5) {
+            leaf.values = list(from, |from| from.place(places, "values of a leaf"))?;
         }
         Ok(Self {
             cycle,
@@ -513,6 +534,7 @@ impl Stage {
                 grouping: node.grouping.map(|grouping| dense(&self.groupings, grouping)),
                 args: node.leaf.args.iter().map(place).collect(),
                 calls: node.leaf.calls.iter().map(|call| (call.function, call.arg_index)).collect(),
+                values: node.values.iter().map(|values| dense(&self.groupings, *values)).collect(),
             }
         };
         let queries = |query: &QueryState| {
@@ -564,6 +586,12 @@ impl Stage {
                     slots: grouping.table.numbers(),
                     live: grouping.table.live(),
                     passed_since: grouping.dirty.passed_since(),
+                    values_of: grouping.values_of.map(|values| {
+                        let arg = self.args.iter().position(|arg| arg.layout == values.arg);
+                        let grouping = values.grouping.map(|place| dense(&self.groupings, place));
+                        let filter = values.filter.map(|place| dense(&self.filters, place));
+                        (grouping, arg.expect("an argument of the plan"), filter)
+                    }),
                 })
                 .collect(),
             filters: self

@@ -45,7 +45,9 @@ mod tags;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array,
+};
 use arrow_buffer::ScalarBuffer;
 use arrow_select::take::take;
 use smallvec::SmallVec;
@@ -59,9 +61,9 @@ use checkpoint::{Checkpoint, save_group};
 use dirty::Dirty;
 use guard::Evaluated;
 use leaf::Turn;
-use nodes::{Arg, Filter, Grouping, LeafNode, Window};
+use nodes::{Arg, Face, Filter, Grouping, LeafNode, ValuesOf, Window};
 use queries::{QueryState, UNTOLD};
-use stream::{Elements, Selection, StreamId, Streams};
+use stream::{Columns, Elements, Selection, StreamId, Streams};
 
 #[cfg(test)]
 mod tests;
@@ -256,7 +258,8 @@ impl Stage {
 
     /// Live groups over all GROUP BYs, in memory or not.
     pub fn groups(&self) -> usize {
-        self.groupings.iter().flatten().map(|grouping| grouping.table.live()).sum()
+        let own = self.groupings.iter().flatten().filter(|grouping| grouping.values_of.is_none());
+        own.map(|grouping| grouping.table.live()).sum()
     }
 
     /// Answers every record of a batch, in order.
@@ -309,6 +312,9 @@ impl Stage {
         let mut came: Vec<u32> = Vec::new();
         for place in 0..self.groupings.len() {
             let keys = &evaluated.keys[place];
+            let values = self.groupings[place].as_ref().and_then(|grouping| grouping.values_of);
+            let with_values = values.map(|values| self.with_values(values, evaluated, verdicts));
+            let accepted = with_values.as_deref().or(verdicts.accepted.as_deref());
             self.bring_in_keys(place, keys, verdicts.times.len())?;
             let Some(Grouping { id, table, dirty, tags, .. }) = &mut self.groupings[place] else {
                 numbers.push(ScalarBuffer::from(Vec::new()));
@@ -323,7 +329,7 @@ impl Stage {
                     claimed.push((group, newest));
                 }
             };
-            numbers.push(table.number(keys, &verdicts.times, verdicts.accepted.as_deref(), before));
+            numbers.push(table.number(keys, &verdicts.times, accepted, before));
             for (group, newest) in claimed.drain(..) {
                 let entry = newest.and_then(|newest| {
                     let (slot, key, _) = table.entry(group)?;
@@ -340,6 +346,21 @@ impl Stage {
             came.clear();
         }
         Ok(numbers)
+    }
+
+    /// Which records are accepted and have a value that is counted.
+    fn with_values(&self, values: ValuesOf, evaluated: &Evaluated, verdicts: &Verdicts) -> Vec<bool> {
+        let accepted = verdicts.accepted.as_ref();
+        let filter = values.filter.and_then(|filter| self.filters[filter].as_ref());
+        let bits = filter.and_then(|filter| evaluated.filters.get(&filter.layout));
+        let column = evaluated.columns.get(&values.arg);
+        (0..verdicts.times.len())
+            .map(|row| {
+                accepted.is_none_or(|accepted| accepted[row])
+                    && bits.is_none_or(|bits| bits.value(row))
+                    && column.is_some_and(|column| column.is_valid(row))
+            })
+            .collect()
     }
 
     /// The columns that the plan reads, dense: one row per record.
@@ -463,7 +484,13 @@ impl Stage {
                 None => &Selection::ALL,
             };
             let grouping = node.grouping.and_then(|grouping| self.groupings[grouping].as_ref());
-            node.leaf.grow(grouping.map_or(1, |grouping| grouping.table.slots()));
+            node.leaf.grow(Face::Groups, grouping.map_or(1, |grouping| grouping.table.slots()));
+            let mut layouts: SmallVec<[usize; 1]> = SmallVec::new();
+            for (number, place) in node.values.iter().enumerate() {
+                let Some(values) = &self.groupings[*place] else { continue };
+                node.leaf.grow(Face::Values(number), values.table.slots());
+                layouts.push(values.layout);
+            }
             let turn = Turn {
                 task_times: &verdicts.task_times,
                 delay: window.delay,
@@ -472,7 +499,9 @@ impl Stage {
                 entered: selected(entering),
                 leaving: leaving.map(|id| (streams.get(id), selected(id))),
             };
-            values.push(node.leaf.run(&turn, grouping.map(|grouping| grouping.layout), self.seq));
+            let group = grouping.map(|grouping| grouping.layout);
+            let columns = Columns { group, seq: self.seq, has_times: false, values: &layouts };
+            values.push(node.leaf.run(&turn, columns));
         }
         values
     }

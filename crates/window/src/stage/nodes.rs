@@ -1,5 +1,6 @@
 //! What a stage's plan is made of. Queries with a part of their plans in common share its node.
 
+use smallvec::SmallVec;
 use thalweg_expr::Bound;
 use thalweg_types::{DataType, HashKey, Micros};
 
@@ -20,19 +21,32 @@ pub(super) struct Grouping {
     pub(super) layout: usize,
     pub(super) dirty: Dirty,
     pub(super) tags: Tags,
+    /// Where its groups are values within groups of another.
+    pub(super) values_of: Option<ValuesOf>,
+}
+
+/// The values of an argument in each group of a GROUP BY, as `count(distinct)` counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ValuesOf {
+    /// Place of the GROUP BY; `None`: one group.
+    pub(super) grouping: Option<usize>,
+    /// Place of the argument in the layout.
+    pub(super) arg: usize,
+    /// Place of the filter: records that it does not let through have no value.
+    pub(super) filter: Option<usize>,
 }
 
 impl Grouping {
     /// Without groups; `hash_key` is that of their tags.
     pub(super) fn new(id: u32, keys: Vec<Bound>, layout: usize, hash_key: HashKey) -> Self {
         let (table, dirty, tags) = (Groups::new(hash_key), Dirty::default(), Tags::default());
-        Self { id, keys, is_guarded: false, table, layout, dirty, tags }
+        Self { id, keys, is_guarded: false, table, layout, dirty, tags, values_of: None }
     }
 
     /// Whether it has these keys, in whatever order.
     pub(super) fn is_by(&self, keys: &[Bound]) -> bool {
         let has = |key: &Bound| self.keys.iter().any(|own| own.fingerprint() == key.fingerprint());
-        self.keys.len() == keys.len() && keys.iter().all(has)
+        self.values_of.is_none() && self.keys.len() == keys.len() && keys.iter().all(has)
     }
 
     /// Columns that the keys read, each once.
@@ -83,7 +97,57 @@ pub(super) struct LeafNode {
     pub(super) filter: Option<usize>,
     /// `None`: one group.
     pub(super) grouping: Option<usize>,
+    /// Places of the groupings that have the values of its `count(distinct)`, in the order of [`Leaf::valued`].
+    pub(super) values: SmallVec<[usize; 1]>,
     pub(super) leaf: Leaf,
+}
+
+/// What groups of a GROUP BY are to a leaf that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Face {
+    Groups,
+    /// Values of this number among [`Leaf::valued`].
+    Values(usize),
+}
+
+impl Window {
+    pub(super) fn cursors(&self) -> impl Iterator<Item = CursorId> {
+        [self.head, self.tail].into_iter().flatten()
+    }
+}
+
+impl LeafNode {
+    /// Places of the groupings that it reads.
+    pub(super) fn reads(&self) -> impl Iterator<Item = usize> {
+        self.grouping.into_iter().chain(self.values.iter().copied())
+    }
+
+    /// What the groups of the GROUP BY at a place are to it, if it reads that; `None`: the one group of all records.
+    pub(super) fn face(&self, place: Option<usize>) -> Option<Face> {
+        if self.grouping == place {
+            return Some(Face::Groups);
+        }
+        self.values.iter().position(|values| Some(*values) == place).map(Face::Values)
+    }
+}
+
+/// The leaves that read the GROUP BY at a place, and what its groups are to them.
+pub(super) fn readers(
+    leaves: &[Option<LeafNode>],
+    place: Option<usize>,
+) -> impl Iterator<Item = (&LeafNode, Face)> {
+    leaves.iter().flatten().filter_map(move |node| Some((node, node.face(place)?)))
+}
+
+/// As [`readers`].
+pub(super) fn readers_mut(
+    leaves: &mut [Option<LeafNode>],
+    place: Option<usize>,
+) -> impl Iterator<Item = (&mut LeafNode, Face)> {
+    leaves.iter_mut().flatten().filter_map(move |node| {
+        let face = node.face(place)?;
+        Some((node, face))
+    })
 }
 
 /// Name and type of a key as checkpoints have them: those of the field, or the canonical text of an expression, which no

@@ -10,7 +10,7 @@ use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
 use super::leaf::{Leaf, is_ordered};
-use super::nodes::name_of_key;
+use super::nodes::{ValuesOf, name_of_key};
 use super::outputs::OutputState;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
@@ -157,11 +157,18 @@ impl Stage {
         for (key, calls, args) in leaves {
             let window = self.window(key.kind, key.delay)?;
             let types: Vec<_> = args.iter().map(|arg| self.layout[*arg].1.clone()).collect();
-            let leaf = Leaf::new(key.kind, calls, args, &types)?;
+            // Windows of records forget by count, which hangs on no order of the store.
+            let are_values_groups = !matches!(key.kind, WindowKind::Rows(_));
+            let leaf = Leaf::new(key.kind, calls, args, &types, are_values_groups)?;
             let id = self.take_id();
-            let node = LeafNode { id, window, filter: key.filter, grouping: key.grouping, leaf };
+            let values = leaf.valued().into_iter().map(|arg| {
+                self.values_grouping(ValuesOf { grouping: key.grouping, arg, filter: key.filter })
+            });
+            let values = values.collect();
+            let node = LeafNode { id, window, filter: key.filter, grouping: key.grouping, values, leaf };
             places.push(put(&mut self.leaves, node));
         }
+        self.reservoir.set_layout(Layout::new(&self.layout));
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
             for call in state.calls.iter_mut().filter(|call| call.leaf == NO_LEAF) {
                 call.leaf = place.map_or(NO_LEAF, |place: usize| places[place]);
@@ -201,7 +208,7 @@ impl Stage {
             }
         }
         for (place, slot) in self.groupings.iter_mut().enumerate() {
-            if !leaves.iter().any(|node| node.grouping == Some(place)) {
+            if !leaves.iter().any(|node| node.face(Some(place)).is_some()) {
                 let Some(grouping) = slot.take() else { continue };
                 columns.push(grouping.layout);
                 if let Some(checkpoint) = &mut self.checkpoint {
@@ -384,6 +391,29 @@ impl Stage {
         let id = self.take_id();
         let layout = self.add_column(self.group_column(&keys), arrow_schema::DataType::UInt32);
         put(&mut self.groupings, Grouping::new(id, keys, layout, self.options.tag_key))
+    }
+
+    fn values_grouping(&mut self, values: ValuesOf) -> usize {
+        let is_same = |grouping: &Option<Grouping>| {
+            grouping.as_ref().is_some_and(|grouping| grouping.values_of == Some(values))
+        };
+        if let Some(place) = self.groupings.iter().position(is_same) {
+            return place;
+        }
+        let id = self.take_id();
+        let name = self.values_column(values, &self.layout[values.arg].0);
+        let layout = self.add_column(name, arrow_schema::DataType::UInt32);
+        let grouping = Grouping::new(id, Vec::new(), layout, self.options.tag_key);
+        put(&mut self.groupings, Grouping { values_of: Some(values), ..grouping })
+    }
+
+    /// Name of the reservoir's column of the numbers of these values; `arg` is the argument's text.
+    pub(super) fn values_column(&self, values: ValuesOf, arg: &str) -> String {
+        let grouping = values.grouping.and_then(|place| self.groupings[place].as_ref());
+        let filter = values.filter.and_then(|place| self.filters[place].as_ref());
+        let by = grouping.map_or_else(String::new, |grouping| self.group_column(&grouping.keys));
+        let filter = filter.map_or_else(String::new, |filter| filter_column(&filter.fingerprint));
+        format!("values of {arg} {by} {filter}")
     }
 
     /// Name of the reservoir's column of group numbers by these keys.

@@ -6,6 +6,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, new_null_array};
 use arrow_schema::{Field as ArrowField, Schema as ArrowSchema};
 use thalweg_types::{Error, Micros};
 
+use super::nodes::Face;
 use super::queries::QueryState;
 use super::{Grouping, LeafNode, Stage};
 use crate::agg::NO_GROUP;
@@ -56,7 +57,7 @@ impl Stage {
         let mut calls = Vec::with_capacity(query.calls.len());
         for call in &query.calls {
             let leaf = &self.leaves[call.leaf].as_ref()?.leaf;
-            let values = leaf.read(if leaf.knows(group) { group } else { NO_GROUP }, head);
+            let values = leaf.read(if leaf.knows(Face::Groups, group) { group } else { NO_GROUP }, head);
             calls.push(Arc::clone(&values[call.call].values));
         }
         query.clamp(&mut calls, &[as_of.unwrap_or(Micros::MIN)]);

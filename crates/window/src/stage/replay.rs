@@ -4,6 +4,9 @@
 //! of then. A cursor had passed those of them with a time at or below the image's task time less its offset; so what is
 //! missing are the rows from there on, up to the cursor's present bound.
 //!
+//! How many values a group has (`count(distinct)`) is in its image whatever edges did, as each change has it written; so
+//! of values only the occurrences are counted again.
+//!
 //! The order of what enters and leaves between two reads of a group changes no value, so all that is passed within a
 //! step is applied at once.
 
@@ -17,7 +20,8 @@ use foldhash::fast::RandomState;
 use thalweg_types::{Error, Micros};
 
 use super::leaf::Turn;
-use super::stream::{Elements, Selection, StreamId, Streams};
+use super::nodes::Face;
+use super::stream::{Columns, Elements, Selection, StreamId, Streams};
 use super::{Stage, store_failed};
 use crate::agg::NO_GROUP;
 use crate::reservoir::Passed;
@@ -85,10 +89,13 @@ impl Stage {
         // What images lack, by stream, GROUP BY and filter; before groups have slots instead of numbers.
         let mut lacking: HashMap<(StreamId, usize, Option<usize>), Selection> = HashMap::new();
         for node in self.leaves.iter().flatten() {
-            let (Some(window), Some(place)) = (&self.windows[node.window], node.grouping) else { continue };
-            let Some(grouping) = &mut self.groupings[place] else { continue };
+            let Some(window) = &self.windows[node.window] else { continue };
             let filter = node.filter.and_then(|place| self.filters[place].as_ref());
-            for cursor in [window.head, window.tail].into_iter().flatten() {
+            let reads = || node.reads();
+            for (cursor, place) in
+                window.cursors().flat_map(|cursor| reads().map(move |place| (cursor, place)))
+            {
+                let Some(grouping) = &mut self.groupings[place] else { continue };
                 let id = StreamId::Cursor(cursor);
                 let elements = streams.get(id);
                 if elements.is_empty() || lacking.contains_key(&(id, place, node.filter)) {
@@ -115,24 +122,40 @@ impl Stage {
                 lacking.insert((id, place, node.filter), selection);
             }
         }
+        let times = [time];
         let translated = self.groupings.iter().map(|_| vec![NO_GROUP].into()).collect();
         self.translate(&mut streams, translated);
         for node in self.leaves.iter_mut().flatten() {
-            let (Some(window), Some(place)) = (&self.windows[node.window], node.grouping) else { continue };
-            let Some(grouping) = &self.groupings[place] else { continue };
-            let lacking = |id| lacking.get(&(id, place, node.filter)).unwrap_or(&Selection::ALL);
+            let Some(window) = &self.windows[node.window] else { continue };
             let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
             let leaving = window.tail.map(StreamId::Cursor);
-            node.leaf.grow(grouping.table.slots());
-            let turn = Turn {
-                task_times: &[time],
-                delay: window.delay,
-                groups: &[NO_GROUP],
-                entering: streams.get(entering),
-                entered: lacking(entering),
-                leaving: leaving.map(|id| (streams.get(id), lacking(id))),
+            let turn_of = |place: usize| {
+                let lacking = |id| lacking.get(&(id, place, node.filter)).unwrap_or(&Selection::ALL);
+                Turn {
+                    task_times: &times,
+                    delay: window.delay,
+                    groups: &[NO_GROUP],
+                    entering: streams.get(entering),
+                    entered: lacking(entering),
+                    leaving: leaving.map(|id| (streams.get(id), lacking(id))),
+                }
             };
-            node.leaf.run(&turn, Some(grouping.layout), self.seq);
+            let columns = Columns { group: None, seq: self.seq, has_times: false, values: &[] };
+            if let Some(place) = node.grouping
+                && let Some(grouping) = &self.groupings[place]
+            {
+                node.leaf.grow(Face::Groups, grouping.table.slots());
+                node.leaf.run(&turn_of(place), Columns { group: Some(grouping.layout), ..columns });
+            }
+            for (number, place) in node.values.iter().enumerate() {
+                let Some(values) = &self.groupings[*place] else { continue };
+                node.leaf.grow(Face::Values(number), values.table.slots());
+                node.leaf.replay_values(
+                    number,
+                    &turn_of(*place),
+                    Columns { values: &[values.layout], ..columns },
+                );
+            }
         }
     }
 }

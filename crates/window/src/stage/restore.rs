@@ -32,7 +32,7 @@ use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
 use super::matching::find_calls;
-use super::nodes::name_of_key;
+use super::nodes::{ValuesOf, name_of_key};
 use super::queries::{CallState, filter_column};
 use super::replay::ImageTimes;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
@@ -175,9 +175,10 @@ impl Stage {
         let mut groupings = Vec::new();
         let mut places = Vec::new();
         for (place, saved) in manifest.groupings.iter().enumerate() {
-            let is_used = leaves.iter().any(|leaf| leaf.grouping == Some(place));
+            let is_used =
+                leaves.iter().any(|leaf| leaf.grouping == Some(place) || leaf.values.contains(&place));
             places.push(is_used.then_some(place));
-            groupings.push(if is_used {
+            groupings.push(if is_used && saved.values_of.is_none() {
                 Some(self.restore_grouping(saved, manifest.task_time, planned, &mut layout)?)
             } else {
                 None
@@ -194,6 +195,17 @@ impl Stage {
             let fingerprint = saved.fingerprint.clone();
             self.args.push(Arg { fingerprint, data_type, value, is_guarded: false, layout: saved.layout });
         }
+        (self.filters, self.groupings) = (filters, groupings);
+        for place in places.iter().flatten() {
+            let saved = &manifest.groupings[*place];
+            let Some((grouping, arg, filter)) = saved.values_of else { continue };
+            let values = ValuesOf { grouping, arg: manifest.args[arg].layout, filter };
+            let name = self.values_column(values, &manifest.args[arg].fingerprint);
+            layout.take(saved.layout, name, ArrowType::UInt32)?;
+            let restored = Grouping::new(saved.id, Vec::new(), saved.layout, self.options.tag_key);
+            let dirty = Dirty::restored(saved.passed_since.or(manifest.task_time));
+            self.groupings[*place] = Some(Grouping { dirty, values_of: Some(values), ..restored });
+        }
         for (place, saved) in manifest.leaves.iter().enumerate() {
             let node = if is_read(place) { Some(self.restore_leaf(manifest, saved)?) } else { None };
             self.leaves.push(node);
@@ -203,7 +215,6 @@ impl Stage {
             layout.take(seq, "seq".to_owned(), ArrowType::UInt64)?;
             self.seq = Some(seq);
         }
-        (self.filters, self.groupings) = (filters, groupings);
         (self.layout, self.unused) = layout.finish();
         self.reservoir.set_layout(Layout::new(&self.layout));
         Ok(places)
@@ -258,7 +269,12 @@ impl Stage {
             .collect();
         let args = saved.args.iter().map(|arg| manifest.args[*arg].layout).collect();
         let arrow: Vec<ArrowType> = types.iter().map(DataType::to_arrow).collect();
-        let leaf = Leaf::new(saved.kind, calls, args, &arrow).map_err(|error| contradiction(&error))?;
+        let are_values_groups = !saved.values.is_empty();
+        let leaf = Leaf::new(saved.kind, calls, args, &arrow, are_values_groups)
+            .map_err(|error| contradiction(&error))?;
+        if leaf.valued().len() != saved.values.len() {
+            return Err(contradiction(&"a count of distinct values without them"));
+        }
         let (kind, delay) = (saved.kind, saved.delay);
         let is_same = |window: &Option<Window>| {
             window.as_ref().is_some_and(|window| (window.kind, window.delay) == (kind, delay))
@@ -267,7 +283,8 @@ impl Stage {
             self.windows.push(Some(Window { kind, delay, head: None, tail: None }));
             self.windows.len() - 1
         });
-        Ok(LeafNode { id: saved.id, window, filter: saved.filter, grouping: saved.grouping, leaf })
+        let values = saved.values.iter().copied().collect();
+        Ok(LeafNode { id: saved.id, window, filter: saved.filter, grouping: saved.grouping, values, leaf })
     }
 }
 

@@ -206,16 +206,28 @@ pub(super) struct Gathered {
     seqs: Option<ScalarBuffer<u64>>,
     /// One per argument of the leaf, in its order; `None` where there are no elements.
     pub(super) values: SmallVec<[Option<ArrayRef>; 4]>,
+    /// Slots of values that are groups of their own, one list per argument that has them; none where there are no
+    /// elements.
+    slots: SmallVec<[ScalarBuffer<u32>; 1]>,
+}
+
+/// Places in the layout of what a leaf reads of elements beside its arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Columns<'a> {
+    /// Of the group numbers; `None` for the one group of a query without GROUP BY.
+    pub(super) group: Option<usize>,
+    /// Of the arrival numbers; with it, times and arrival numbers are gathered too.
+    pub(super) seq: Option<usize>,
+    pub(super) has_times: bool,
+    /// Of the slots of values that are groups of their own.
+    pub(super) values: &'a [usize],
 }
 
 impl Gathered {
-    /// `group`: layout column of the group numbers, `None` for the one group of a query without GROUP BY.
-    /// `seq`: that of the arrival numbers; with it, times and arrival numbers are gathered too.
     pub(super) fn new(
         elements: &Elements,
         selection: &Selection,
-        group: Option<usize>,
-        seq: Option<usize>,
+        columns: &Columns<'_>,
         args: &[usize],
     ) -> Self {
         let count = selection.len(elements);
@@ -223,15 +235,14 @@ impl Gathered {
             return Self::empty(args.len());
         }
         let column = |index| selection.column(elements, index).expect("there are elements");
-        let groups = match group {
-            Some(group) => column(group).as_primitive::<UInt32Type>().values().clone(),
-            None => vec![0; count].into(),
-        };
+        let numbers = |index| column(index).as_primitive::<UInt32Type>().values().clone();
+        let groups = columns.group.map_or_else(|| vec![0; count].into(), numbers);
         Self {
             groups: Some(groups),
-            times: seq.map(|_| times_of(&column(TIME)).clone()),
-            seqs: seq.map(|seq| column(seq).as_primitive::<UInt64Type>().values().clone()),
+            times: (columns.has_times || columns.seq.is_some()).then(|| times_of(&column(TIME)).clone()),
+            seqs: columns.seq.map(|seq| column(seq).as_primitive::<UInt64Type>().values().clone()),
             values: args.iter().map(|arg| Some(column(*arg))).collect(),
+            slots: columns.values.iter().map(|values| numbers(*values)).collect(),
         }
     }
 
@@ -243,7 +254,7 @@ impl Gathered {
         values: SmallVec<[Option<ArrayRef>; 4]>,
     ) -> Self {
         let (groups, times, seqs) = (Some(groups.into()), Some(times.into()), Some(seqs.into()));
-        Self { groups, times, seqs, values }
+        Self { groups, times, seqs, values, slots: smallvec![] }
     }
 
     pub(super) fn empty(args: usize) -> Self {
@@ -252,6 +263,11 @@ impl Gathered {
 
     pub(super) fn groups(&self) -> &[u32] {
         self.groups.as_deref().unwrap_or_default()
+    }
+
+    /// Those of the values of this number; none where there are no elements.
+    pub(super) fn slots(&self, number: usize) -> &[u32] {
+        self.slots.get(number).map_or(&[], |slots| slots)
     }
 
     /// None where they were not asked for.

@@ -14,6 +14,7 @@ use super::cache::{FETCH, missing};
 use super::changes::Key;
 use super::checkpoint::save_group;
 use super::group::Image;
+use super::nodes::{readers, readers_mut};
 use super::{Grouping, Stage};
 use crate::groups::{Groups, stable_tag};
 use crate::plan;
@@ -95,8 +96,8 @@ impl Stage {
                     dirty.mark(&[group]);
                     tags.went(group, stable_tag(&hash_key, key.as_ref()));
                 }
-                for node in leaves.iter_mut().flatten().filter(|node| node.grouping == Some(index)) {
-                    node.leaf.forget(slot);
+                for (node, face) in readers_mut(leaves, Some(index)) {
+                    node.leaf.forget(face, slot);
                 }
             });
         }
@@ -104,8 +105,7 @@ impl Stage {
 
     /// Newest time at or below which a group is in no window any more; the smallest there is where that never comes.
     fn dead_bound(&self, grouping: usize, now: Micros) -> Micros {
-        let readers = self.leaves.iter().flatten().filter(|node| node.grouping == Some(grouping));
-        let bound = readers.map(|node| {
+        let bound = readers(&self.leaves, Some(grouping)).map(|(node, _)| {
             let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
             plan::dead_below(window.kind, now.saturating_sub(window.delay))
         });

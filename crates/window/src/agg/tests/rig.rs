@@ -60,7 +60,13 @@ impl Side {
     }
 
     fn stream<'a>(&'a self, values: &'a ArrayRef) -> Stream<'a> {
-        Stream { groups: &self.groups, times: &self.times, seqs: &self.seqs, values: Some(values) }
+        Stream {
+            groups: &self.groups,
+            times: &self.times,
+            seqs: &self.seqs,
+            values: Some(values),
+            slots: &[],
+        }
     }
 }
 
