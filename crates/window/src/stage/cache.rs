@@ -12,7 +12,8 @@
 //! The bound and what it does when it is reached: after each batch clean groups go until a sixteenth of it is free, at
 //! most some times as many as the batch had records, so that no batch waits long. Where too few are clean the stage
 //! goes on above it, counts that in [`CacheStats::overruns`], and [`Stage::wants_cycle`] says that the cycle should end,
-//! [`Stage::is_over_memory`] that nothing more should come before.
+//! [`Stage::is_over_memory`] that nothing more should come before. Both say nothing where few groups have changed, of which
+//! one may be larger than memory: it would be written again and again, and never leave.
 //!
 //! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), how dead
 //! groups are found (`sweep`).
@@ -54,6 +55,10 @@ const SLOTS_SHARE: usize = 64;
 
 /// Groups that a scan may bring in before it is known what a group takes.
 const FILL_BLIND: usize = 64;
+
+/// Changed groups below which the end of a cycle helps little: they change again before they could leave memory. One of
+/// them may be larger than memory.
+const FEW: usize = 64;
 
 /// Below this number of slots memory is looked at after each batch.
 const LOOK_ALWAYS: usize = 1024;
@@ -379,9 +384,17 @@ impl Stage {
             }
         }
         let is_over = is_due && excess > 0 && is_short;
+        let can_help = is_over && self.can_cycle_help();
+        let Some(cache) = &mut self.cache else { return };
         cache.stats.overruns += u64::from(is_over);
-        cache.wants_cycle |= is_over;
-        cache.is_over |= is_over && excess > cache.memory / OVER_SHARE;
+        cache.wants_cycle |= can_help;
+        cache.is_over |= can_help && excess > cache.memory / OVER_SHARE;
+    }
+
+    /// Whether there are enough changed groups for the end of the cycle to let some leave memory.
+    fn can_cycle_help(&self) -> bool {
+        self.checkpoint.is_none()
+            || self.groupings.iter().flatten().map(|grouping| grouping.dirty.changed()).sum::<usize>() >= FEW
     }
 
     /// Whether so many groups have changed that few could leave memory if those that only edges have changed stayed as
@@ -414,8 +427,11 @@ impl Stage {
                 groupings().map(|(grouping, size)| changed(&grouping.dirty) * size.each()).sum();
             bytes > cache.memory / 4
         };
-        cache.wants_cycle |=
+        let is_hastened =
             self.checkpoint.is_some() && is_much(Dirty::changed_at_most) && is_much(Dirty::changed);
+        let is_hastened = is_hastened && self.can_cycle_help();
+        let Some(cache) = &mut self.cache else { return 0 };
+        cache.wants_cycle |= is_hastened;
         let groupings = groupings().count().max(1);
         cache.quotas.clear();
         for size in &sizes {

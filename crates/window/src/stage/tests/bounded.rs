@@ -54,6 +54,49 @@ fn groups_leave_only_once_their_cycle_is_written_and_come_back_on_their_first_us
     assert_eq!((stats(&world).resident, stats(&world).misses), (20, 20), "changed again");
 }
 
+/// `memory` has room for some hundred values, and one record changes one of thousands.
+#[test]
+fn values_of_one_group_leave_memory_and_are_written_one_by_one() {
+    let distinct =
+        "SELECT count(*) AS n, count(DISTINCT x) AS d FROM s GROUP BY card OVER SLIDING 2500 SECONDS";
+    let mut world = world(distinct, 40_000);
+    let records: Vec<Record> = (0..4_000_i64)
+        .map(|second| Record { x: Some((second * 7 % 2_000) as f64), ..record(1, second) })
+        .collect();
+    for from in (0..3_000).step_by(100) {
+        for (got, at) in counts(&mut world, &records, 100).iter().zip(from..) {
+            assert_eq!(*got, Value::Int64(2_000.min(at + 1)), "record {at}");
+        }
+        cycle(&mut world);
+    }
+    let CacheStats { resident, cold, .. } = stats(&world);
+    assert!(resident < 600 && resident + cold == 2_001, "{resident} in memory, {cold} not");
+    world.answer(&records, 1);
+    world.begin();
+    world.hand_over(usize::MAX);
+    let bytes = world.waiting[0].changes.byte_len();
+    assert!(bytes < 600, "{bytes} bytes for a group, its values that came and left, and a row");
+    world.crash().unwrap();
+    while world.position < records.len() {
+        assert_eq!(counts(&mut world, &records, 100), vec![Value::Int64(2_000); 100]);
+        cycle(&mut world);
+    }
+}
+
+#[test]
+fn a_group_larger_than_memory_does_not_have_each_record_end_its_cycle() {
+    let mut world =
+        world("SELECT max(x) AS m, count(*) AS n FROM s GROUP BY card OVER SLIDING 9999 SECONDS", 20_000);
+    let falling = |second: i64| Record { x: Some(-second as f64), ..record(1, second) };
+    let records: Vec<Record> = (0..3_000).map(falling).collect();
+    for _ in 0..30 {
+        world.answer(&records, 100);
+        assert!(!world.stage.wants_cycle() && !world.stage.is_over_memory());
+        cycle(&mut world);
+    }
+    assert!(world.stage.state_bytes() > 60_000);
+}
+
 #[test]
 fn present_values_of_a_cold_group_are_read_back_and_make_no_group() {
     let records: Vec<Record> = (0..20).map(|number| record(number, 0)).collect();
