@@ -38,4 +38,4 @@ pub use cycles::Cycles;
 pub use error::{StateError, StoreFault};
 pub use fill::{Block, Filling};
 pub use interrupt::Interrupt;
-pub use keyed::{Codec, HandOver, Keyed, KeyedStats, Slice};
+pub use keyed::{Codec, HandOver, Keyed, KeyedStats, Place, Slice};

@@ -101,6 +101,11 @@ impl<E: Element> Codec for Entries<E> {
         }
     }
 
+    #[inline]
+    fn warm(&self, value: &Entry<E>) -> u64 {
+        if let Entry::Element(kept) = value { kept.touched.cast_unsigned() } else { 0 }
+    }
+
     fn heap_bytes(&self, value: &Entry<E>) -> usize {
         match value {
             Entry::Element(kept) => kept.element.heap_bytes(),

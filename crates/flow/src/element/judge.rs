@@ -226,6 +226,7 @@ impl Judge {
 
     /// Puts together the key of the record's id; returns the number of its kind and for how long it is known. `None`
     /// if it has no id.
+    #[inline]
     fn key_of(&mut self, record: Row<'_>) -> Option<(u64, Micros)> {
         let ids = self.inputs[record.port()].ids.as_ref()?;
         self.key.clear();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thalweg_state::{Block, Changes, Filling, HandOver, KeyedStats, Slice};
 use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 
+use super::ahead::Ahead;
 use super::entry::{self, Cache, ELEMENT, Entries, Entry, Kept};
 use super::judge::{Judge, Nowhere};
 use super::lists::{self, List, Lists};
@@ -59,11 +60,11 @@ pub(super) struct Core<E: Element> {
     lists: Lists,
     time: Option<Micros>,
     now: Option<Micros>,
-    /// The key of the record at hand.
-    key: Vec<u8>,
-    /// Keys of the rows ahead, one after the other, and where each ends.
-    ahead: Vec<u8>,
-    ends: Vec<usize>,
+    /// Of the rows ahead: their elements, and what else they need.
+    ahead: Ahead,
+    more: Ahead,
+    /// Of elements that are visited.
+    visited: Ahead,
     asked: Asked,
 }
 
@@ -124,9 +125,9 @@ impl<E: Element> Elements<E> {
                 lists,
                 time,
                 now,
-                key: Vec::new(),
-                ahead: Vec::new(),
-                ends: Vec::new(),
+                ahead: Ahead::default(),
+                more: Ahead::default(),
+                visited: Ahead::default(),
                 asked: Asked::default(),
             },
             marked: None,
@@ -233,6 +234,7 @@ impl<E: Element> Operator for Elements<E> {
 
     fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         self.feed.complete(&mut self.core, out)?;
+        self.core.cache.settle();
         self.core.judge.find_newest(|seq| out.place_of(seq));
         self.keep_pace(out);
         self.fill(FILL_AFTER_BATCH)
@@ -310,49 +312,60 @@ impl<E: Element> Operator for Elements<E> {
 }
 
 impl<E: Element> Rows for Core<E> {
-    fn ahead(&mut self, port: usize, batch: &Batch, columns: &[Column<'_>]) -> Result<(), Error> {
-        if self.cache.is_whole() {
-            return Ok(());
+    fn ahead(
+        &mut self,
+        first: usize,
+        port: usize,
+        batch: &Batch,
+        columns: &[Column<'_>],
+    ) -> Result<(), Error> {
+        let Self { ahead, more, cache, keys, judge, .. } = self;
+        if first == 0 {
+            ahead.clear();
         }
-        self.ahead.clear();
-        self.ends.clear();
         for row in batch.row_numbers() {
-            self.ahead.push(ELEMENT);
-            self.keys[port].pack_key(columns, row, &mut self.ahead);
-            self.ends.push(self.ahead.len());
+            ahead.keys.push(ELEMENT);
+            keys[port].pack_key(columns, row, &mut ahead.keys);
+            ahead.ends.push(ahead.keys.len());
         }
-        self.judge.ahead(port, batch, columns, &mut self.ahead, &mut self.ends);
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let keys = starts.zip(&self.ends).map(|(start, end)| &self.ahead[start..*end]);
-        self.cache.prefetch(keys)
+        more.clear();
+        if !cache.is_whole() {
+            judge.ahead(port, batch, columns, &mut more.keys, &mut more.ends);
+        }
+        // As far as the batch may move time: when an element was used, to a batch.
+        if let Some(newest) = batch.row_numbers().map(|row| batch.times()[row as usize]).max() {
+            cache.set_stamp(newest);
+        }
+        ahead.find(first, more, cache)
     }
 
-    fn row(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
-        let Self { judge, cache, lists, .. } = self;
+    fn row(&mut self, number: usize, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+        let Self { judge, cache, lists, ahead, .. } = self;
+        ahead.warm(number, cache);
         let Some(record) = judge.judge(record, self.time, cache, lists, out)? else { return Ok(()) };
         let time = self.time.map_or(record.time(), |time| time.max(record.time()));
         if self.time != Some(time) {
             self.time = Some(time);
             self.judge.moved_by(record);
-            self.cache.set_stamp(time);
             self.wake_until(time, out)?;
         }
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
-        key.push(ELEMENT);
-        self.keys[record.port()].pack_as_key(record, &mut key);
-        let done = self.touch(&key, time, record, out);
-        self.key = key;
-        done
+        self.touch(number, time, record, out)
     }
 }
 
 impl<E: Element> Core<E> {
     /// Gives an element its record.
-    fn touch(&mut self, key: &[u8], time: Micros, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
-        let Self { shared, cache, keys, asked, output, expiry, .. } = self;
+    fn touch(
+        &mut self,
+        number: usize,
+        time: Micros,
+        record: Row<'_>,
+        out: &mut Emit<'_>,
+    ) -> Result<(), Error> {
+        let Self { shared, cache, keys, asked, output, expiry, ahead, lists, .. } = self;
+        let key = ahead.key(number);
         let packed = keys[record.port()].unpack(&key[1..]);
-        let todo = cache.change(key, |entry| {
+        let todo = cache.change_at(ahead.places[number], key, |entry| {
             let kept = revived::<E>(entry, *expiry, time, || E::create(shared, packed));
             let mut turn = Turn { emit: out, key: packed, task_time: time, asked };
             kept.element.process(shared, record, &mut turn)?;
@@ -385,21 +398,7 @@ impl<E: Element> Core<E> {
             Ok(todo)
         })?;
         let todo = todo.map_err(|error| of_element(error, packed))?;
-        self.follow_up(key, &todo)
-    }
-
-    fn follow_up(&mut self, key: &[u8], todo: &Todo) -> Result<(), Error> {
-        let Self { cache, lists, asked, .. } = self;
-        if todo.pend {
-            lists.pend(cache, key)?;
-        }
-        if let Some(due) = todo.idle {
-            lists.idle(cache, due, key)?;
-        }
-        for due in asked.wakes.drain(..) {
-            lists.wake(cache, due, key)?;
-        }
-        Ok(())
+        follow_up(key, &todo, cache, lists, asked)
     }
 
     /// Wakes elements whose time has come.
@@ -425,10 +424,7 @@ impl<E: Element> Core<E> {
 
     fn wake_list(&mut self, due: Micros, mut list: List, out: &mut Emit<'_>) -> Result<(), Error> {
         while let Some(piece) = list.take(&mut self.cache)? {
-            self.cache.prefetch(lists::keys(&piece))?;
-            for key in lists::keys(&piece) {
-                self.visit(key, out, |element, shared, turn| element.wake(shared, due, turn), |_| true)?;
-            }
+            self.visit_all(&piece, out, |element, shared, turn| element.wake(shared, due, turn), |_| true)?;
         }
         Ok(())
     }
@@ -446,41 +442,51 @@ impl<E: Element> Core<E> {
     fn output_pending(&mut self, out: &mut Emit<'_>) -> Result<(), Error> {
         let Some(mut list) = self.lists.pending.take() else { return Ok(()) };
         while let Some(piece) = list.take(&mut self.cache)? {
-            self.cache.prefetch(lists::keys(&piece))?;
-            for key in lists::keys(&piece) {
-                let is_due = |kept: &mut Kept<E>| std::mem::take(&mut kept.is_pending);
-                self.visit(key, out, |element, shared, turn| element.output(shared, turn), is_due)?;
-            }
+            let is_due = |kept: &mut Kept<E>| std::mem::take(&mut kept.is_pending);
+            self.visit_all(&piece, out, |element, shared, turn| element.output(shared, turn), is_due)?;
         }
         Ok(())
     }
 
-    /// Calls an element that is alive and for which `is_meant` is true, for something else than a record.
-    fn visit(
+    /// Calls those elements of a list that are alive and for which `is_meant` is true, for something else than a record.
+    fn visit_all(
         &mut self,
-        key: &[u8],
+        piece: &[u8],
         out: &mut Emit<'_>,
-        call: impl FnOnce(&mut E, &E::Shared, &mut Turn<'_, '_>) -> Result<(), Error>,
-        is_meant: impl FnOnce(&mut Kept<E>) -> bool,
+        call: impl Fn(&mut E, &E::Shared, &mut Turn<'_, '_>) -> Result<(), Error>,
+        is_meant: impl Fn(&mut Kept<E>) -> bool,
     ) -> Result<(), Error> {
-        let Self { shared, cache, keys, asked, expiry, .. } = self;
+        let Self { shared, cache, keys, asked, expiry, visited, more, lists, .. } = self;
+        visited.clear();
+        for key in lists::keys(piece) {
+            visited.keys.extend_from_slice(key);
+            visited.ends.push(visited.keys.len());
+        }
+        more.clear();
+        visited.find(0, more, cache)?;
         // Elements come with records, and records with a time.
         let time = self.time.unwrap_or(Micros::MIN);
-        let packed = keys[0].unpack(&key[1..]);
-        let called = cache.change(key, |entry| {
-            let Some(Entry::Element(kept)) = entry else { return Ok(()) };
-            if !is_meant(kept) || has_expired(*expiry, kept.touched, time) {
-                return Ok(());
-            }
-            let mut turn = Turn { emit: out, key: packed, task_time: time, asked };
-            call(&mut kept.element, shared, &mut turn)?;
-            if std::mem::take(&mut asked.forget) {
-                *entry = None;
-            }
-            Ok(())
-        })?;
-        called.map_err(|error| of_element(error, packed))?;
-        self.follow_up(key, &Todo::default())
+        for number in 0..visited.ends.len() {
+            visited.warm(number, cache);
+            let key = visited.key(number);
+            let packed = keys[0].unpack(&key[1..]);
+            let called = cache.change_at(visited.places[number], key, |entry| {
+                let Some(Entry::Element(kept)) = entry else { return Ok(()) };
+                if !is_meant(kept) || has_expired(*expiry, kept.touched, time) {
+                    return Ok(());
+                }
+                let mut turn = Turn { emit: out, key: packed, task_time: time, asked };
+                call(&mut kept.element, shared, &mut turn)?;
+                if std::mem::take(&mut asked.forget) {
+                    *entry = None;
+                }
+                Ok(())
+            })?;
+            called.map_err(|error| of_element(error, packed))?;
+            follow_up(key, &Todo::default(), cache, lists, asked)?;
+        }
+        cache.settle();
+        Ok(())
     }
 
     /// Takes over elements that a scan found; whether more of them are of use. Elements that would be unloaded again
@@ -534,8 +540,29 @@ impl<E: Element> Core<E> {
             }
             todo
         })?;
-        self.follow_up(key, &todo)
+        follow_up(key, &todo, &mut self.cache, &mut self.lists, &mut self.asked)
     }
+}
+
+/// Puts the element of a key into the lists in which it waits.
+#[inline]
+fn follow_up<E: Element>(
+    key: &[u8],
+    todo: &Todo,
+    cache: &mut Cache<E>,
+    lists: &mut Lists,
+    asked: &mut Asked,
+) -> Result<(), Error> {
+    if todo.pend {
+        lists.pend(cache, key)?;
+    }
+    if let Some(due) = todo.idle {
+        lists.idle(cache, due, key)?;
+    }
+    for due in asked.wakes.drain(..) {
+        lists.wake(cache, due, key)?;
+    }
+    Ok(())
 }
 
 /// The element of an entry, made if it is missing or its time to live has passed.

@@ -10,12 +10,20 @@ use crate::Output;
 /// Who takes rows.
 pub(crate) trait Rows {
     /// Rows that come next, perhaps together with those of other batches, so that they can be prepared for at once.
-    fn ahead(&mut self, port: usize, batch: &Batch, columns: &[Column<'_>]) -> Result<(), Error> {
-        let _ = (port, batch, columns);
+    /// `first` is the number of the first of them; from 0 on, all that have been prepared for are through.
+    fn ahead(
+        &mut self,
+        first: usize,
+        port: usize,
+        batch: &Batch,
+        columns: &[Column<'_>],
+    ) -> Result<(), Error> {
+        let _ = (first, port, batch, columns);
         Ok(())
     }
 
-    fn row(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error>;
+    /// A row; `number` counts those that were prepared for.
+    fn row(&mut self, number: usize, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error>;
 }
 
 pub(crate) struct Feed {
@@ -65,8 +73,8 @@ impl Feed {
         out: &mut Output<'_>,
     ) -> Result<(), Error> {
         let columns = Column::all(batch);
-        rows.ahead(port, batch, &columns)?;
-        for physical in batch.row_numbers() {
+        rows.ahead(0, port, batch, &columns)?;
+        for (number, physical) in batch.row_numbers().enumerate() {
             let record = Row::new(port, batch, &columns, physical);
             out.working_on(record.seq());
             let mut emit = Emit {
@@ -78,7 +86,7 @@ impl Feed {
                 time: record.time(),
                 source: Some(batch),
             };
-            rows.row(record, &mut emit)?;
+            rows.row(number, record, &mut emit)?;
         }
         self.flush(Some(batch), out)
     }
@@ -87,15 +95,15 @@ impl Feed {
     fn run_merged(&mut self, rows: &mut impl Rows, out: &mut Output<'_>) -> Result<(), Error> {
         let waiting = std::mem::take(&mut self.waiting);
         let columns: Vec<Vec<Column<'_>>> = waiting.iter().map(|(_, batch)| Column::all(batch)).collect();
-        for ((port, batch), columns) in waiting.iter().zip(&columns) {
-            rows.ahead(*port, batch, columns)?;
+        let mut order: Vec<(Seq, usize, u32, usize)> = Vec::new();
+        for (place, ((port, batch), columns)) in waiting.iter().zip(&columns).enumerate() {
+            let first = order.len();
+            rows.ahead(first, *port, batch, columns)?;
+            let all = batch.row_numbers().zip(first..);
+            order.extend(all.map(|(physical, number)| (batch.seq(physical), place, physical, number)));
         }
-        let all = waiting.iter().enumerate().flat_map(|(place, (_, batch))| {
-            batch.row_numbers().map(move |physical| (batch.seq(physical), place, physical))
-        });
-        let mut order: Vec<(Seq, usize, u32)> = all.collect();
         order.sort_by_key(|(seq, ..)| *seq);
-        for (seq, place, physical) in order {
+        for (seq, place, physical, number) in order {
             let (port, batch) = &waiting[place];
             let record = Row::new(*port, batch, &columns[place], physical);
             out.working_on(seq);
@@ -108,7 +116,7 @@ impl Feed {
                 time: record.time(),
                 source: None,
             };
-            rows.row(record, &mut emit)?;
+            rows.row(number, record, &mut emit)?;
         }
         self.flush(None, out)
     }

@@ -98,6 +98,13 @@ impl<T: FieldType> Set<T> {
     }
 }
 
+impl Set<Value> {
+    /// The same place, where the value is at hand as a text.
+    pub(crate) fn text(self) -> Set<String> {
+        Set { place: self.place, written_as: PhantomData }
+    }
+}
+
 fn place_of(
     schema: &Schema,
     name: &str,

@@ -116,7 +116,8 @@ impl<O: RecordOperator> PerRecord<O> {
 }
 
 impl<O: RecordOperator> Rows for O {
-    fn row(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+    #[inline]
+    fn row(&mut self, _: usize, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
         self.process(record, out)
     }
 }

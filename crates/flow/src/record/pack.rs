@@ -9,8 +9,8 @@ use std::fmt;
 use arrow_buffer::i256;
 use thalweg_types::{DataType, Error, Field, Schema, Value};
 
-use super::Row;
 use super::column::{Column, Values};
+use super::{NewRecord, Row, Set};
 
 /// Packs values of some fields.
 #[derive(Clone, Debug)]
@@ -133,15 +133,54 @@ impl<'a> Packed<'a> {
         let mut rest = self.bytes;
         let values: Option<Vec<Value>> =
             self.fields.iter().map(|field| unpack(&field.data_type, &mut rest)).collect();
-        values.filter(|_| rest.is_empty()).ok_or_else(|| {
-            let names: Vec<&str> = self.fields.iter().map(|field| field.name.as_str()).collect();
-            let count = self.bytes.len();
-            Error::corrupt(format!(
-                "{count} bytes of state are not values of the fields {}",
-                names.join(", ")
-            ))
+        values.filter(|_| rest.is_empty()).ok_or_else(|| self.damaged())
+    }
+
+    /// Sets fields of a record to the values, in the order of the fields; other values than these are not set.
+    ///
+    /// # Errors
+    /// As [`Packed::values`].
+    pub(crate) fn set<'r>(
+        &self,
+        mut record: NewRecord<'r>,
+        fields: &[Set<Value>],
+    ) -> Result<NewRecord<'r>, Error> {
+        let (mut rest, mut fields) = (self.bytes, fields.iter());
+        for own in self.fields {
+            let field = fields.next();
+            record = match (&own.data_type, rest.split_first()) {
+                // Texts are most keys: these are not copied on their way.
+                (DataType::String, Some((1, text))) => {
+                    rest = text;
+                    let text = take_bytes(&mut rest).and_then(|text| std::str::from_utf8(text).ok());
+                    let text = text.ok_or_else(|| self.damaged())?;
+                    set(record, field, |record, field| record.set(field.text(), text))
+                }
+                _ => {
+                    let value = unpack(&own.data_type, &mut rest).ok_or_else(|| self.damaged())?;
+                    set(record, field, |record, field| record.set(field, value))
+                }
+            };
+        }
+        if rest.is_empty() { Ok(record) } else { Err(self.damaged()) }
+    }
+
+    fn damaged(&self) -> Error {
+        let names: Vec<&str> = self.fields.iter().map(|field| field.name.as_str()).collect();
+        let count = self.bytes.len();
+        Error::corrupt(format!("{count} bytes of state are not values of the fields {}", names.join(", ")))
             .with_hint("they were packed by a job with other fields, or damaged")
-        })
+    }
+}
+
+fn set<'r>(
+    record: NewRecord<'r>,
+    field: Option<&Set<Value>>,
+    set: impl FnOnce(NewRecord<'r>, Set<Value>) -> NewRecord<'r>,
+) -> NewRecord<'r> {
+    match field {
+        Some(field) => set(record, *field),
+        None => record,
     }
 }
 

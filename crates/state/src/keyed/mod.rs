@@ -12,7 +12,7 @@
 //! After a restart values come on their first use, or ahead of it from a scan that runs in the background, until memory
 //! is full: between [`begin_fill`](Keyed::begin_fill) and [`end_fill`](Keyed::end_fill).
 //!
-//! Memory: recently used values stay, by order of use, up to `memory` bytes. Values that may not leave can make it
+//! Memory: recently used values stay, roughly by order of use, up to `memory` bytes. Values that may not leave can make it
 //! more; the owner of the cache looks at [`dirty_bytes`](Keyed::dirty_bytes) and has the cycle end early. Without a
 //! back end nothing leaves, and `memory` bounds nothing.
 //!
@@ -52,6 +52,13 @@ pub trait Codec {
     /// If `save` did not make the bytes.
     fn load(&self, bytes: &[u8]) -> Result<Self::Value, Error>;
 
+    /// Reads of a value what a change is going to read, for the sake of the processor's cache; what it returns counts
+    /// for nothing.
+    fn warm(&self, value: &Self::Value) -> u64 {
+        let _ = value;
+        0
+    }
+
     /// Bytes that a value holds on the heap, in addition to itself.
     fn heap_bytes(&self, value: &Self::Value) -> usize {
         let _ = value;
@@ -85,6 +92,14 @@ pub struct Slice {
     pub bytes: usize,
 }
 
+/// Where a key may be in memory; a hint, which a later change makes wrong and not harmful.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl Place {
+    pub const NONE: Self = Self(NONE);
+}
+
 /// Slots that one search for room looks at.
 const SEARCH: usize = 64;
 /// Keys that are read at once.
@@ -100,6 +115,8 @@ pub struct Keyed<C: Codec> {
     epoch: u64,
     dirty: Vec<u32>,
     dirty_bytes: usize,
+    /// Slots that were changed at their places and have not been measured since.
+    unmeasured: Vec<u32>,
     frozen: Option<Frozen>,
     /// Nothing that the back end has is missing in memory, so a missing key does not exist.
     is_whole: bool,
@@ -156,6 +173,7 @@ impl<C: Codec> Keyed<C> {
             epoch: 1,
             dirty: Vec::new(),
             dirty_bytes: 0,
+            unmeasured: Vec::new(),
             frozen: None,
             is_whole: true,
             fill: None,
@@ -205,22 +223,81 @@ impl<C: Codec> Keyed<C> {
         change: impl FnOnce(&mut Option<C::Value>) -> R,
     ) -> Result<R, Error> {
         let slot = self.find_or_read(key)?;
-        self.save_before_change(slot);
-        let was_there = self.slots[slot].value.is_some();
-        let result = change(&mut self.slots[slot].value);
-        let is_there = self.slots[slot].value.is_some();
-        self.measure(slot);
-        if self.store.is_none() {
-            if !is_there {
-                self.free(slot);
-            }
-            return Ok(result);
-        }
-        if was_there || is_there {
-            self.mark(slot);
-        }
-        self.make_room(slot);
+        self.slots[slot].is_unmeasured = true;
+        let result = self.change_slot(slot, change);
+        self.measure_changed(slot);
         Ok(result)
+    }
+
+    /// As [`change`](Self::change), where a look at many keys has said that this one may be; whatever it said, the value
+    /// that is changed is that of the key. [`settle`](Self::settle) has to follow soon.
+    ///
+    /// # Errors
+    /// What reading it back says.
+    #[inline]
+    pub fn change_at<R>(
+        &mut self,
+        place: Place,
+        key: &[u8],
+        change: impl FnOnce(&mut Option<C::Value>) -> R,
+    ) -> Result<R, Error> {
+        let slot = match self.slots.has(place.0, key) {
+            true => {
+                self.stats.hits += 1;
+                self.slots.use_now(place.0, self.stamp);
+                place.0
+            }
+            false => self.find_or_read(key)?,
+        };
+        if !std::mem::replace(&mut self.slots[slot].is_unmeasured, true) {
+            self.unmeasured.push(slot);
+        }
+        Ok(self.change_slot(slot, change))
+    }
+
+    #[inline]
+    fn change_slot<R>(&mut self, slot: u32, change: impl FnOnce(&mut Option<C::Value>) -> R) -> R {
+        self.save_before_change(slot);
+        let value = &mut self.slots[slot].value;
+        let was_there = value.is_some();
+        let result = change(value);
+        let is_there = value.is_some();
+        if self.store.is_some() {
+            if was_there || is_there {
+                self.mark(slot);
+            }
+        } else if !is_there {
+            self.free(slot);
+        }
+        result
+    }
+
+    /// Measures what was changed at places, and makes room: once for many changes.
+    pub fn settle(&mut self) {
+        let mut slots = std::mem::take(&mut self.unmeasured);
+        for slot in slots.drain(..) {
+            self.measure_changed(slot);
+        }
+        self.unmeasured = slots;
+    }
+
+    /// Measures a slot that was changed, if it has not been freed since, and makes room.
+    fn measure_changed(&mut self, slot: u32) {
+        if self.slots[slot].is_unmeasured {
+            self.measure(slot);
+            self.make_room(slot);
+        }
+    }
+
+    /// Says of each key where it may be in memory, as far as the index alone knows: for
+    /// [`change_at`](Self::change_at).
+    pub fn guess<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>, places: &mut Vec<Place>) {
+        places.extend(keys.into_iter().map(|key| Place(self.slots.guess(key))));
+    }
+
+    /// Reads what is at these places for the sake of the processor's cache: some dozens that are changed next.
+    pub fn warm(&self, places: &[Place]) {
+        self.slots.warm(places.iter().map(|place| place.0), |value| self.codec.warm(value));
     }
 
     /// Reads back at once those of some keys that are not in memory, each once.
@@ -301,11 +378,14 @@ impl<C: Codec> Keyed<C> {
         let mut slot = self.slots.oldest();
         // Those that may not leave yet are among those that may: twice as many are looked at.
         for _ in 0..limit.saturating_mul(2) {
-            if slot == NONE || count == limit || self.slots[slot].stamp > until {
+            // Stamps ascend in the list, as they were when slots got their places.
+            if slot == NONE || count == limit || self.slots[slot].linked > until {
                 break;
             }
             let next = self.slots[slot].newer;
-            if self.may_leave(slot) {
+            if self.slots[slot].stamp > until {
+                self.renew(slot);
+            } else if self.may_leave(slot) {
                 self.leave(slot);
                 count += 1;
             }
@@ -375,9 +455,6 @@ impl<C: Codec> Keyed<C> {
         let hash = self.slots.hash(key);
         if let Some(slot) = self.slots.find(hash, key) {
             self.stats.hits += 1;
-            if self.hand == slot {
-                self.hand = self.slots[slot].newer;
-            }
             self.slots.use_now(slot, self.stamp);
             return Ok(slot);
         }
@@ -395,7 +472,7 @@ impl<C: Codec> Keyed<C> {
     fn read(&mut self, slots: &[u32]) -> Result<(), Error> {
         let Some(store) = &self.store else { return Ok(()) };
         let found = {
-            let keys: Vec<&[u8]> = slots.iter().map(|slot| &*self.slots[*slot].key).collect();
+            let keys: Vec<&[u8]> = slots.iter().map(|slot| self.slots[*slot].key.bytes()).collect();
             store.backend.get_many(&keys)?
         };
         self.stats.misses += slots.len() as u64;
@@ -440,9 +517,9 @@ impl<C: Codec> Keyed<C> {
             Some(value) => {
                 self.image.clear();
                 self.codec.save(value, &mut self.image);
-                frozen.changes.push(&slot.key, &self.image);
+                frozen.changes.push(slot.key.bytes(), &self.image);
             }
-            None => frozen.changes.remove(&slot.key),
+            None => frozen.changes.remove(slot.key.bytes()),
         }
         slot.epoch = 0;
         slot.handed = frozen.cycle;
@@ -471,6 +548,14 @@ impl<C: Codec> Keyed<C> {
         self.free(slot);
     }
 
+    /// Gives a slot that was used a new place in the list.
+    fn renew(&mut self, slot: u32) {
+        if self.hand == slot {
+            self.hand = self.slots[slot].newer;
+        }
+        self.slots.renew(slot, self.stamp);
+    }
+
     fn free(&mut self, slot: u32) {
         if self.hand == slot {
             self.hand = self.slots[slot].newer;
@@ -495,7 +580,9 @@ impl<C: Codec> Keyed<C> {
                 break;
             }
             self.hand = self.slots[slot].newer;
-            if slot != kept && self.may_leave(slot) {
+            if slot != kept && self.slots[slot].is_used {
+                self.renew(slot);
+            } else if slot != kept && self.may_leave(slot) {
                 self.leave(slot);
                 self.stats.evictions += 1;
             }

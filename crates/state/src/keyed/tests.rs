@@ -32,6 +32,8 @@ type Model = BTreeMap<u8, String>;
 #[derive(Clone, Debug)]
 enum Step {
     Append(u8, u8),
+    /// Of many keys, which are looked for at once: appends to each, or removes it; keys may repeat.
+    ChangeAll(Vec<(u8, Option<u8>)>),
     Remove(u8),
     Get(u8),
     Prefetch(Vec<u8>),
@@ -53,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
     let key = || 0..24_u8;
     prop_oneof![
         12 => (key(), any::<u8>()).prop_map(|(key, text)| Step::Append(key, text)),
+        3 => proptest::collection::vec((key(), any::<Option<u8>>()), 0..12).prop_map(Step::ChangeAll),
         3 => key().prop_map(Step::Remove),
         4 => key().prop_map(Step::Get),
         1 => proptest::collection::vec(key(), 0..12).prop_map(Step::Prefetch),
@@ -111,6 +114,24 @@ impl Run {
                 let change =
                     |value: &mut Option<String>| value.get_or_insert_with(String::new).push_str(&text);
                 self.keyed.change(&[*key], change).unwrap();
+            }
+            Step::ChangeAll(changes) => {
+                let keys: Vec<[u8; 1]> = changes.iter().map(|(key, _)| [*key]).collect();
+                let mut places = Vec::new();
+                self.keyed.guess(keys.iter().map(|key| &key[..]), &mut places);
+                self.keyed.warm(&places);
+                for (((key, text), bytes), place) in changes.iter().zip(&keys).zip(places) {
+                    let text = text.map(|text| format!("{text}, "));
+                    let before = self.model.get(key).cloned();
+                    let after = text.map(|text| before.clone().unwrap_or_default() + &text);
+                    let change = |value: &mut Option<String>| std::mem::replace(value, after.clone());
+                    assert_eq!(self.keyed.change_at(place, bytes, change).unwrap(), before);
+                    match after {
+                        Some(after) => _ = self.model.insert(*key, after),
+                        None => _ = self.model.remove(key),
+                    }
+                }
+                self.keyed.settle();
             }
             Step::Remove(key) => {
                 let expected = self.model.remove(key);
@@ -453,4 +474,30 @@ fn keys_of_one_public_hash_are_found_with_few_looks() {
     }
     let looks = super::slots::LOOKS.get() - before;
     assert!(looks < 4 * keys.len() as u64, "{looks} looks at {} keys", keys.len());
+}
+
+#[test]
+fn long_keys_and_an_empty_one_are_found_and_measured() {
+    let mut keyed = Keyed::in_memory(Texts);
+    let keys: Vec<Vec<u8>> = (0..80).map(|length| vec![7; length]).collect();
+    for key in &keys {
+        keyed.change(key, |value| *value = Some(format!("{}", key.len()))).unwrap();
+    }
+    let full = keyed.bytes();
+    for key in &keys {
+        assert_eq!(keyed.get(key).unwrap(), Some(&format!("{}", key.len())));
+    }
+    let mut places = Vec::new();
+    keyed.guess(keys.iter().map(Vec::as_slice), &mut places);
+    for (key, place) in keys.iter().zip(&places) {
+        keyed.change_at(*place, key, |value| *value = None).unwrap();
+    }
+    keyed.settle();
+    assert_eq!((keyed.bytes(), keyed.stats().keys), (0, 0), "of {full} bytes");
+    // The places are free now: what was there is not found at them.
+    for (key, place) in keys.iter().zip(places) {
+        assert!(keyed.change_at(place, key, |value| value.is_none()).unwrap());
+    }
+    keyed.settle();
+    assert_eq!(keyed.bytes(), 0);
 }

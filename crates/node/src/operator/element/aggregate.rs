@@ -7,8 +7,7 @@
 //! the order of the stream; the variance is that of the population, `S / n`. NaN sorts above everything, and nulls are
 //! not counted. A key is forgotten when none of its intervals is open.
 
-use std::collections::BTreeMap;
-
+use smallvec::SmallVec;
 use thalweg_connect::OptionKind;
 use thalweg_flow::{Element, FieldType, Get, Packed, Row, Set, Timestamp, Turn};
 use thalweg_types::{DataType, Error, Field, Micros, Schema, TimeUnit, Value, format_duration};
@@ -192,23 +191,44 @@ impl Stats {
     }
 }
 
-/// The open intervals of a key by their beginnings.
-struct Series(BTreeMap<Micros, Vec<Stats>>);
+/// The open intervals of a key, ascending; most keys have one, which is then in the element itself.
+struct Series {
+    /// Their beginnings.
+    starts: SmallVec<[Micros; 1]>,
+    /// Of each interval, one for each field.
+    stats: SmallVec<[Stats; 1]>,
+}
+
+impl Series {
+    /// The statistics of the interval at `place` among the open ones.
+    fn stats(&self, place: usize, fields: usize) -> &[Stats] {
+        &self.stats[place * fields..][..fields]
+    }
+}
 
 impl Element for Series {
     type Shared = Plan;
 
     fn create(_: &Plan, _: Packed<'_>) -> Self {
-        Self(BTreeMap::new())
+        Self { starts: SmallVec::new(), stats: SmallVec::new() }
     }
 
     fn process(&mut self, plan: &Plan, record: Row<'_>, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
         let start = record.time().div_euclid(plan.every).saturating_mul(plan.every);
-        let interval = self.0.entry(start).or_insert_with(|| {
-            turn.wake_at(plan.due(start));
-            vec![Stats::EMPTY; plan.numbers.len()]
-        });
-        for (stats, number) in interval.iter_mut().zip(&plan.numbers) {
+        let fields = plan.numbers.len();
+        // From the newest on: records that are out of order are few.
+        let after = self.starts.iter().rposition(|open| *open <= start).map_or(0, |place| place + 1);
+        let place = match after.checked_sub(1).filter(|place| self.starts[*place] == start) {
+            Some(place) => place,
+            None => {
+                turn.wake_at(plan.due(start));
+                self.starts.insert(after, start);
+                let at = after * fields;
+                self.stats.insert_many(at, std::iter::repeat_n(Stats::EMPTY, fields));
+                after
+            }
+        };
+        for (stats, number) in self.stats[place * fields..].iter_mut().zip(&plan.numbers) {
             if let Some(value) = number.read(record) {
                 stats.add(value);
             }
@@ -217,13 +237,14 @@ impl Element for Series {
     }
 
     fn wake(&mut self, plan: &Plan, due: Micros, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
-        let is_due = self.0.keys().any(|start| plan.due(*start) == due);
-        while let Some(first) = self.0.first_entry().filter(|first| plan.due(*first.key()) <= due) {
-            let (start, interval) = first.remove_entry();
+        let fields = plan.numbers.len();
+        let is_due = self.starts.iter().any(|start| plan.due(*start) == due);
+        let over = self.starts.iter().take_while(|start| plan.due(**start) <= due).count();
+        for (place, start) in self.starts[..over].iter().enumerate() {
             let end = start.saturating_add(plan.every);
             let mut record =
-                turn.keyed(0, &plan.key)?.time(end).set(plan.start, Timestamp::from_micros(start));
-            for (stats, figures) in interval.iter().zip(&plan.figures) {
+                turn.keyed(0, &plan.key)?.time(end).set(plan.start, Timestamp::from_micros(*start));
+            for (stats, figures) in self.stats(place, fields).iter().zip(&plan.figures) {
                 let values = [stats.min, stats.max, stats.mean, stats.variance()];
                 record = record.set(figures.count, stats.count as i64);
                 for (field, value) in figures.values.iter().zip(values) {
@@ -232,11 +253,13 @@ impl Element for Series {
             }
             record.send()?;
         }
+        self.starts.drain(..over);
+        self.stats.drain(..over * fields);
         if !is_due {
             // The stream's lateness has been changed: one of them would have been due now.
-            self.0.keys().for_each(|start| turn.wake_at(plan.due(*start)));
+            self.starts.iter().for_each(|start| turn.wake_at(plan.due(*start)));
         }
-        if self.0.is_empty() {
+        if self.starts.is_empty() {
             turn.forget();
         }
         Ok(())
@@ -244,9 +267,10 @@ impl Element for Series {
 
     /// Per interval: start (8), then per field count (8), min, max, mean and sum of squares (8 each).
     fn save(&self, into: &mut Vec<u8>) {
-        for (start, interval) in &self.0 {
+        let fields = self.stats.len() / self.starts.len().max(1);
+        for (place, start) in self.starts.iter().enumerate() {
             into.extend_from_slice(&start.to_le_bytes());
-            for stats in interval {
+            for stats in self.stats(place, fields) {
                 into.extend_from_slice(&stats.count.to_le_bytes());
                 for value in [stats.min, stats.max, stats.mean, stats.squares] {
                     into.extend_from_slice(&value.to_le_bytes());
@@ -266,22 +290,21 @@ impl Element for Series {
                 8 * length
             )));
         }
-        let interval = |words: &[[u8; 8]]| {
-            let stats = words[1..].chunks_exact(5).map(|words| Stats {
-                count: u64::from_le_bytes(words[0]),
-                min: f64::from_le_bytes(words[1]),
-                max: f64::from_le_bytes(words[2]),
-                mean: f64::from_le_bytes(words[3]),
-                squares: f64::from_le_bytes(words[4]),
-            });
-            (Micros::from_le_bytes(words[0]), stats.collect())
-        };
-        Ok(Self(words.chunks_exact(length).map(interval).collect()))
+        let intervals = || words.chunks_exact(length);
+        let stats = intervals().flat_map(|words| words[1..].chunks_exact(5)).map(|words| Stats {
+            count: u64::from_le_bytes(words[0]),
+            min: f64::from_le_bytes(words[1]),
+            max: f64::from_le_bytes(words[2]),
+            mean: f64::from_le_bytes(words[3]),
+            squares: f64::from_le_bytes(words[4]),
+        });
+        let starts = intervals().map(|words| Micros::from_le_bytes(words[0])).collect();
+        Ok(Self { starts, stats: stats.collect() })
     }
 
     fn heap_bytes(&self) -> usize {
-        // A map's node has room for eleven entries.
-        let node = if self.0.is_empty() { 0 } else { 11 * 32 };
-        node + self.0.values().map(|interval| interval.capacity() * size_of::<Stats>()).sum::<usize>()
+        let starts = if self.starts.spilled() { self.starts.capacity() * size_of::<Micros>() } else { 0 };
+        let stats = if self.stats.spilled() { self.stats.capacity() * size_of::<Stats>() } else { 0 };
+        starts + stats
     }
 }
