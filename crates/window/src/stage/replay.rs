@@ -29,7 +29,8 @@ use crate::reservoir::Passed;
 /// Steps in which the time is passed: rows of one are in memory at once.
 const STEPS: i64 = 64;
 
-/// Task times that images are of, by the place of the GROUP BY.
+/// Task times that images are of, by the place of the GROUP BY; of those in which all passes are that the manifest says
+/// are in every image, and more.
 #[derive(Default)]
 pub(super) struct ImageTimes(Vec<HashMap<u32, Micros, RandomState>>);
 
@@ -78,7 +79,9 @@ impl Stage {
             }
             let batch = Elements::of_batch(&columns, 1, Some(&[false]));
             let streams = Streams::new(batch, passed, columns.len());
-            self.bring_in_passed(&streams, |place, group, as_of| images.note(place, group, as_of))?;
+            self.bring_in_passed(&streams, |place, group, as_of| {
+                images.note(place, group, as_of.filter(|as_of| *as_of > since[place]));
+            })?;
             self.replay_step(time, since, &images, streams);
         }
         Ok(())

@@ -382,7 +382,7 @@ impl Restoring {
 
     /// Restores one group; states of leaves that are gone are passed over.
     fn load_group(&mut self, grouping: u32, group: u32, image: Image<'_>) -> Result<(), Malformed> {
-        let (mut place, mut slot) = (None, group);
+        let (mut place, mut slot, mut since) = (None, group, None);
         if grouping == 0 {
             if group != 0 || std::mem::replace(&mut self.has_whole, true) {
                 return Err(image.reader().malformed("group without GROUP BY", "one", "another"));
@@ -396,7 +396,8 @@ impl Restoring {
                     grouping,
                 ));
             };
-            let slots = self.manifest.groupings[known].slots;
+            let SavedGrouping { slots, passed_since, .. } = self.manifest.groupings[known];
+            since = passed_since;
             if group as usize >= slots {
                 return Err(image.reader().malformed(
                     "number of a group",
@@ -426,7 +427,11 @@ impl Restoring {
             }
         }
         if let Some(place) = place {
-            self.images.note(place, group, image.as_of());
+            self.images.note(
+                place,
+                group,
+                image.as_of().filter(|as_of| since.is_some_and(|since| *as_of > since)),
+            );
         }
         image.load(&mut self.stage.leaves, place, slot)
     }
