@@ -55,6 +55,13 @@ pub fn partition_of(hash: u64, partitions: u32) -> u32 {
     ((u128::from(hash) * u128::from(partitions)) >> 64) as u32
 }
 
+/// What a table in memory takes for the hash of a tag, part of a key's hash: tables take buckets from the low bits and
+/// marks from the high ones, so both must vary. Kept nowhere.
+#[inline(always)]
+pub fn spread_tag(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 fn primitive<T: ArrowPrimitiveType>(array: &dyn Array, out: &mut [u64], word: impl Fn(T::Native) -> u64) {
     let array: &PrimitiveArray<T> = array.as_primitive();
     for (hash, value) in out.iter_mut().zip(array.values()) {

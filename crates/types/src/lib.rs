@@ -30,7 +30,7 @@ pub use batch::{Batch, Rows, Seqs};
 pub use data_type::{DataType, ParseTypeError, TimeUnit};
 pub use disk::{DiskError, is_disk_full};
 pub use error::{Class, Error, Retry};
-pub use hash::{hash_bytes, hash_column, hash_columns, partition_of};
+pub use hash::{hash_bytes, hash_column, hash_columns, partition_of, spread_tag};
 pub use hash_key::HashKey;
 pub use late::{LatePolicy, Lateness, TakenIds, Timeliness};
 pub use lengths::TextLengths;

@@ -18,6 +18,7 @@ use std::ops::{Index, IndexMut};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use thalweg_types::spread_tag;
 
 /// Slots of one piece, as a power of two.
 const PIECE: u32 = 10;
@@ -51,11 +52,6 @@ struct Mark {
 /// Part of a hash.
 fn tag_of(hash: u64) -> u32 {
     (hash ^ hash >> 32) as u32
-}
-
-/// The table's hash of a tag: it takes buckets from the low bits and marks from the high ones, so both must vary.
-fn spread(tag: u32) -> u64 {
-    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Bytes of a key that its slot has room for.
@@ -168,7 +164,7 @@ impl<V> Slots<V> {
 
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
         let tag = tag_of(hash);
-        let found = self.table.find(spread(tag), |mark| {
+        let found = self.table.find(spread_tag(tag), |mark| {
             note_look();
             mark.tag == tag && self.has(mark.place, key)
         });
@@ -179,7 +175,7 @@ impl<V> Slots<V> {
     #[inline]
     pub(super) fn guess(&self, key: &[u8]) -> u32 {
         let tag = tag_of(self.hash(key));
-        let found = self.table.find(spread(tag), |mark| {
+        let found = self.table.find(spread_tag(tag), |mark| {
             note_look();
             mark.tag == tag
         });
@@ -241,7 +237,7 @@ impl<V> Slots<V> {
             None => self.slots.push(slot),
         };
         let tag = tag_of(hash);
-        self.table.insert_unique(spread(tag), Mark { tag, place }, |mark| spread(mark.tag));
+        self.table.insert_unique(spread_tag(tag), Mark { tag, place }, |mark| spread_tag(mark.tag));
         self.bytes += bytes;
         place
     }
@@ -250,7 +246,8 @@ impl<V> Slots<V> {
     pub(super) fn remove(&mut self, place: u32) {
         self.unlink(place);
         let slot = &mut self.slots[place];
-        if let Ok(entry) = self.table.find_entry(spread(tag_of(slot.hash)), |other| other.place == place) {
+        if let Ok(entry) = self.table.find_entry(spread_tag(tag_of(slot.hash)), |other| other.place == place)
+        {
             entry.remove();
         }
         self.bytes -= slot.bytes;

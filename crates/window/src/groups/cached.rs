@@ -16,9 +16,9 @@ use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
-use thalweg_types::{HashKey, Micros};
+use thalweg_types::{HashKey, Micros, spread_tag};
 
-use super::{Dense, Entry, FREE, NO_GROUP, TAG_BLOCK, note_look, spread, stable_tag};
+use super::{Dense, Entry, FREE, NO_GROUP, TAG_BLOCK, note_look, stable_tag};
 use crate::image::{Malformed, Reader};
 use crate::key::{Key, KeyRef, for_each_block, for_each_key};
 use crate::slots::{cut, grow};
@@ -187,7 +187,7 @@ impl Cached {
     pub(crate) fn wanted(&self, columns: &[ArrayRef], rows: usize, wanted: &mut Vec<u32>) {
         for_each_key(columns, rows, |_, key| {
             let tag = self.tag_of(key);
-            let same = self.index.iter_hash(spread(tag)).filter(|number| {
+            let same = self.index.iter_hash(spread_tag(tag)).filter(|number| {
                 note_look();
                 self.tags[**number as usize] == tag
             });
@@ -237,7 +237,7 @@ impl Cached {
             self.tags[*number as usize] == tag
                 && self.entry(*number).is_some_and(|(other, _)| other.as_ref() == key)
         };
-        self.index.find(spread(tag), is_it).copied()
+        self.index.find(spread_tag(tag), is_it).copied()
     }
 
     fn insert(&mut self, tag: u32, key: KeyRef<'_>) -> u32 {
@@ -255,7 +255,7 @@ impl Cached {
     pub(crate) fn add(&mut self, number: u32, tag: u32) {
         self.give(number, tag);
         let tags = &self.tags;
-        self.index.insert_unique(spread(tag), number, |other| spread(tags[*other as usize]));
+        self.index.insert_unique(spread_tag(tag), number, |other| spread_tag(tags[*other as usize]));
     }
 
     fn give(&mut self, number: u32, tag: u32) {
@@ -296,10 +296,10 @@ impl Cached {
     pub(crate) fn index_cold(&mut self) {
         let count = self.live.iter().map(|word| word.count_ones() as usize).sum();
         let tags = &self.tags;
-        self.index.reserve(count, |number| spread(tags[*number as usize]));
+        self.index.reserve(count, |number| spread_tag(tags[*number as usize]));
         // The table uses the low bits of a hash; the upper ones of these, as many as there are parts.
         let shift = (count.next_power_of_two() * 2).ilog2().saturating_sub(PARTS.ilog2());
-        let part = |tag: u32| (spread(tag) >> shift) as usize % PARTS;
+        let part = |tag: u32| (spread_tag(tag) >> shift) as usize % PARTS;
         let mut ordered: Vec<u32> = Vec::with_capacity(TOGETHER.min(count));
         for first in (0..self.tags.len()).step_by(TOGETHER) {
             let numbers = first as u32..(first + TOGETHER).min(self.tags.len()) as u32;
@@ -319,8 +319,8 @@ impl Cached {
             }
             let tags = &self.tags;
             for number in &ordered {
-                let hash = spread(tags[*number as usize]);
-                self.index.insert_unique(hash, *number, |other| spread(tags[*other as usize]));
+                let hash = spread_tag(tags[*number as usize]);
+                self.index.insert_unique(hash, *number, |other| spread_tag(tags[*other as usize]));
             }
         }
     }
@@ -486,7 +486,7 @@ impl Cached {
 
     /// Frees the number of a group that is in no slot.
     pub(crate) fn free_number(&mut self, number: u32) {
-        let hash = spread(self.tags[number as usize]);
+        let hash = spread_tag(self.tags[number as usize]);
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == number) {
             entry.remove();
         }

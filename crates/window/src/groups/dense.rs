@@ -9,9 +9,9 @@ use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use thalweg_types::{HashKey, Micros};
+use thalweg_types::{HashKey, Micros, spread_tag};
 
-use super::{Entry, FREE, NO_GROUP, note_look, spread};
+use super::{Entry, FREE, NO_GROUP, note_look};
 use crate::image::{Malformed, Reader};
 use crate::key::{BLOCK, Key, KeyRef, for_each_block};
 use crate::slots::grow;
@@ -115,7 +115,7 @@ impl Dense {
             }
             let slots = &mut slots[..keys.len()];
             for slot in slots.iter_mut() {
-                let found = self.table.find(spread(slot.tag), |other| {
+                let found = self.table.find(spread_tag(slot.tag), |other| {
                     note_look();
                     other.tag == slot.tag
                 });
@@ -164,7 +164,7 @@ impl Dense {
             note_look();
             slot.tag == tag && self.groups[slot.group as usize].key.as_ref() == key
         };
-        self.table.find(spread(tag), is_it).map(|slot| slot.group)
+        self.table.find(spread_tag(tag), is_it).map(|slot| slot.group)
     }
 
     fn insert(&mut self, tag: u32, key: KeyRef<'_>) -> u32 {
@@ -186,7 +186,7 @@ impl Dense {
                 group
             }
         };
-        self.table.insert_unique(spread(tag), Slot { tag, group }, |slot| spread(slot.tag));
+        self.table.insert_unique(spread_tag(tag), Slot { tag, group }, |slot| spread_tag(slot.tag));
         group
     }
 
@@ -218,7 +218,7 @@ impl Dense {
         grow(&mut self.groups, group as usize + 1, || Group { key: Key::Null, newest: FREE });
         self.key_heap += key.heap_bytes();
         self.groups[group as usize] = Group { key, newest };
-        self.table.insert_unique(spread(tag), Slot { tag, group }, |slot| spread(slot.tag));
+        self.table.insert_unique(spread_tag(tag), Slot { tag, group }, |slot| spread_tag(slot.tag));
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl Dense {
                 note_look();
                 slot.group == number
             };
-            if let Ok(entry) = self.table.find_entry(spread(tag), is_it) {
+            if let Ok(entry) = self.table.find_entry(spread_tag(tag), is_it) {
                 entry.remove();
             }
             self.free.push(number);

@@ -72,11 +72,6 @@ fn note_look() {
     LOOKS.set(LOOKS.get() + 1);
 }
 
-/// A table's hash of a tag: it takes buckets from the low bits and marks from the high ones, so both must vary.
-fn spread(tag: u32) -> u64 {
-    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 impl Groups {
     /// Bytes that a group in memory takes here, a short key included.
     pub(crate) const BYTES_PER_GROUP: usize = Dense::BYTES_PER_GROUP;
