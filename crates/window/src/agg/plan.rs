@@ -35,7 +35,7 @@ pub struct Call {
 /// # Errors
 /// As [`output_type`] says, and for a call with a type but no number, or the other way round.
 pub fn plan(calls: &[Call]) -> Result<Vec<Box<dyn Aggregate>>, Error> {
-    plan_of(calls, |share| share.build())
+    plan_of(calls, Share::build)
 }
 
 /// As [`plan`], but values of `count(distinct)` are groups of their own; `span` is that of a window that tumbles.

@@ -29,10 +29,9 @@ use thalweg_types::{Error, Micros};
 use super::changes::Key;
 use super::checkpoint::cursors_of;
 use super::dirty::Dirty;
-use super::group::Image;
 use super::nodes::{Face, readers, readers_mut};
 use super::stream::{StreamId, Streams};
-use super::{Grouping, LeafNode, Stage, sweep};
+use super::{Grouping, LeafNode, Stage, group, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
 use crate::image::Malformed;
 
@@ -55,6 +54,10 @@ const SLOTS_SHARE: usize = 64;
 
 /// Groups that a scan may bring in before it is known what a group takes.
 const FILL_BLIND: usize = 64;
+
+/// Of the memory, what may have changed before the cycle should end, and what a marker may leave of it to those that follow.
+const CYCLE_SHARE: usize = 4;
+const PASSED_SHARE: usize = 8;
 
 /// Changed groups below which the end of a cycle helps little: they change again before they could leave memory. One of
 /// them may be larger than memory.
@@ -221,16 +224,14 @@ pub(super) fn missing(key: Key) -> Error {
 fn load_cold(
     table: &mut Cached,
     leaves: &mut [Option<LeafNode>],
-    (place, group): (usize, u32),
+    (place, number): (usize, u32),
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<Micros>, Malformed> {
-    let image = Image::open(key, value)?;
-    let (key, newest) = image.entry();
-    let slot = table.load(group, key, newest);
-    let as_of = image.as_of();
-    image.load(leaves, Some(place), slot)?;
-    Ok(as_of)
+    let (head, states) = group::open(key, value)?;
+    let slot = table.load(number, head.key, head.newest);
+    states.load(leaves, Some(place), slot)?;
+    Ok(head.as_of)
 }
 
 impl Stage {
@@ -401,11 +402,15 @@ impl Stage {
     /// they are.
     pub(super) fn is_much_passed(&self) -> bool {
         let Some(cache) = &self.cache else { return false };
-        let bytes = |(grouping, size): (&Option<Grouping>, Size)| {
-            grouping.as_ref().map_or(0, |grouping| grouping.dirty.changed() * size.each())
-        };
-        let changed: usize = self.groupings.iter().zip(self.sizes()).map(bytes).sum();
-        changed > cache.memory / 8
+        self.changed_bytes(&self.sizes(), Dirty::changed) > cache.memory / PASSED_SHARE
+    }
+
+    /// What the groups take that have changed, as `changed` counts them.
+    fn changed_bytes(&self, sizes: &[Size], changed: fn(&Dirty) -> usize) -> usize {
+        let groupings = self.groupings.iter().zip(sizes);
+        let changed =
+            groupings.filter_map(|(grouping, size)| Some(changed(&grouping.as_ref()?.dirty) * size.each()));
+        changed.sum()
     }
 
     /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes
@@ -413,6 +418,11 @@ impl Stage {
     fn look_at_memory(&mut self) -> usize {
         let sizes = self.sizes();
         let (used, held) = (self.used_bytes(&sizes), self.state_bytes());
+        let much = self.cache.as_ref().map_or(usize::MAX, |cache| cache.memory / CYCLE_SHARE);
+        let is_hastened = self.checkpoint.is_some()
+            && self.changed_bytes(&sizes, Dirty::changed_at_most) > much
+            && self.changed_bytes(&sizes, Dirty::changed) > much
+            && self.can_cycle_help();
         let Some(cache) = &mut self.cache else { return 0 };
         cache.unchecked = 0;
         let full_at = cache.full_at();
@@ -422,15 +432,6 @@ impl Stage {
             all.filter_map(|(grouping, size)| Some((grouping.as_ref()?, size)))
         };
         let in_slots: usize = groupings().map(|(_, size)| size.used()).sum();
-        let is_much = |changed: fn(&Dirty) -> usize| {
-            let bytes: usize =
-                groupings().map(|(grouping, size)| changed(&grouping.dirty) * size.each()).sum();
-            bytes > cache.memory / 4
-        };
-        let is_hastened =
-            self.checkpoint.is_some() && is_much(Dirty::changed_at_most) && is_much(Dirty::changed);
-        let is_hastened = is_hastened && self.can_cycle_help();
-        let Some(cache) = &mut self.cache else { return 0 };
         cache.wants_cycle |= is_hastened;
         let groupings = groupings().count().max(1);
         cache.quotas.clear();

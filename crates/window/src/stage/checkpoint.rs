@@ -29,13 +29,14 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_buffer::ScalarBuffer;
+use smallvec::SmallVec;
 use thalweg_state::Changes;
 use thalweg_storage::{ChunkId, SyncTicket};
 use thalweg_types::{Error, Micros};
 
 use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
-use super::nodes::{Face, readers};
+use super::nodes::readers;
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Manifest, Stage, Window, group, store_failed};
 use crate::groups::TAG_BLOCK;
@@ -368,6 +369,9 @@ impl Stage {
         if self.checkpoint.is_none() || count == 0 {
             return;
         }
+        // How many values a group has is not to be found out again from images of another time.
+        let values = self.groupings.iter().flatten().filter_map(|grouping| grouping.values_of);
+        let counted: SmallVec<[usize; 4]> = values.filter_map(|values| values.grouping).collect();
         for (place, grouping) in self.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
             dirty.grow(table.numbers());
@@ -383,15 +387,12 @@ impl Stage {
             };
             save_frozen(dirty, &groups[place]);
             dirty.mark(&groups[place]);
-            // How many values a group has is not to be found out again from images of another time.
-            let counts_values = readers(&self.leaves, Some(place))
-                .any(|(node, face)| face == Face::Groups && !node.values.is_empty());
             for cursor in cursors_of(&self.leaves, &self.windows, place) {
                 let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
                     save_frozen(dirty, passed);
-                    if counts_values {
+                    if counted.contains(&place) {
                         dirty.mark(passed);
                     } else {
                         dirty.pass(passed);

@@ -61,48 +61,35 @@ pub(super) fn save<'a>(
     put_run(out, (first, leaves), after, before);
 }
 
-/// A group's image that is being read.
-pub(super) struct Image<'a> {
-    version: u8,
-    reader: Reader<'a>,
-    key: key::Key,
-    newest: Micros,
-    as_of: Option<Micros>,
+/// What an image says of the group itself.
+pub(super) struct Head {
+    pub(super) key: key::Key,
+    pub(super) newest: Micros,
+    /// Task time at the marker that it is of; `None` where it does not say so.
+    pub(super) as_of: Option<Micros>,
 }
 
-impl<'a> Image<'a> {
-    /// Opens the value that a back end has under the bytes of a group's key.
-    ///
-    /// # Errors
-    /// [`Malformed`].
-    pub(super) fn open(key: &[u8], value: &'a [u8]) -> Result<Self, Malformed> {
-        let (version, mut reader) = image::open_to(VERSION, key, value)?;
-        let (key, newest) = Groups::read(&mut reader)?;
-        let as_of = match version {
-            1 => None,
-            _ => Some(reader.signed("task time of a group")?.wrapping_add(newest)),
-        };
-        Ok(Self { version, reader, key, newest, as_of })
-    }
+/// The states in a group's image.
+pub(super) struct States<'a> {
+    version: u8,
+    pub(super) reader: Reader<'a>,
+}
 
-    /// Key and newest time.
-    pub(super) fn entry(&self) -> (key::Key, Micros) {
-        (self.key.clone(), self.newest)
-    }
+/// Opens the value that a back end has under the bytes of a group's key.
+///
+/// # Errors
+/// [`Malformed`].
+pub(super) fn open<'a>(key: &[u8], value: &'a [u8]) -> Result<(Head, States<'a>), Malformed> {
+    let (version, mut reader) = image::open_to(VERSION, key, value)?;
+    let (key, newest) = Groups::read(&mut reader)?;
+    let as_of = match version {
+        1 => None,
+        _ => Some(reader.signed("task time of a group")?.wrapping_add(newest)),
+    };
+    Ok((Head { key, newest, as_of }, States { version, reader }))
+}
 
-    pub(super) fn newest(&self) -> Micros {
-        self.newest
-    }
-
-    /// Task time at the marker that it is of; `None` where it does not say so.
-    pub(super) fn as_of(&self) -> Option<Micros> {
-        self.as_of
-    }
-
-    pub(super) fn reader(&self) -> &Reader<'a> {
-        &self.reader
-    }
-
+impl States<'_> {
     /// Restores the states that leaves had of the group; states of leaves that are gone are passed over.
     ///
     /// # Errors

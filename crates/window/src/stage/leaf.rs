@@ -273,8 +273,7 @@ impl Leaf {
             None => {
                 let removes = vec![0; turn.groups.len()];
                 let schedule = Schedule { adds, removes: &removes, groups: turn.groups, resets: None };
-                let removed = Gathered::empty(self.args.len());
-                self.apply(&schedule, &added, &removed)
+                self.apply(&schedule, &added, &Gathered::empty(self.args.len()))
             }
         }
     }
@@ -313,7 +312,6 @@ impl Leaf {
         };
         let columns = Columns { has_times: !columns.values.is_empty(), ..columns };
         let added = Gathered::new(turn.entering, &entered, &columns, &self.args);
-        let removed = Gathered::empty(self.args.len());
         let (mut adds, mut groups, mut resets, mut answers) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut element = 0;
@@ -343,7 +341,7 @@ impl Leaf {
         }
         let removes = vec![0; groups.len()];
         let schedule = Schedule { adds: &adds, removes: &removes, groups: &groups, resets: Some(&resets) };
-        let mut columns = self.apply(&schedule, &added, &removed);
+        let mut columns = self.apply(&schedule, &added, &Gathered::empty(self.args.len()));
         if answers.len() < groups.len() {
             let rows = UInt32Array::from(answers);
             for column in &mut columns {

@@ -22,45 +22,53 @@ use thalweg_types::{Error, Micros};
 use super::leaf::Turn;
 use super::nodes::Face;
 use super::stream::{Columns, Elements, Selection, StreamId, Streams};
-use super::{Stage, store_failed};
+use super::{Grouping, Stage, store_failed};
 use crate::agg::NO_GROUP;
 use crate::reservoir::Passed;
 
 /// Steps in which the time is passed: rows of one are in memory at once.
 const STEPS: i64 = 64;
 
-/// Task times that images are of, by the place of the GROUP BY; of those in which all passes are that the manifest says
-/// are in every image, and more.
-#[derive(Default)]
-pub(super) struct ImageTimes(Vec<HashMap<u32, Micros, RandomState>>);
+/// Up to which task time edges are in the image of each group.
+pub(super) struct ImageTimes {
+    /// By the place of the GROUP BY: in all images.
+    all: Vec<Micros>,
+    /// In those that were written later.
+    later: Vec<HashMap<u32, Micros, RandomState>>,
+}
 
 impl ImageTimes {
+    /// Of the groupings of a stage that is being restored, before any image is read.
+    pub(super) fn new(groupings: &[Option<Grouping>]) -> Self {
+        let all = groupings.iter().map(|grouping| grouping.as_ref().and_then(|it| it.dirty.passed_since()));
+        let all: Vec<Micros> = all.map(|since| since.unwrap_or(Micros::MIN)).collect();
+        Self { later: vec![HashMap::default(); all.len()], all }
+    }
+
     /// An image says of which task time it is, if it does.
     pub(super) fn note(&mut self, place: usize, group: u32, as_of: Option<Micros>) {
-        let Some(as_of) = as_of else { return };
-        if self.0.len() <= place {
-            self.0.resize_with(place + 1, HashMap::default);
+        if let Some(as_of) = as_of.filter(|as_of| *as_of > self.all[place]) {
+            self.later[place].insert(group, as_of);
         }
-        self.0[place].insert(group, as_of);
     }
 
     fn get(&self, place: usize, group: u32) -> Micros {
-        self.0.get(place).and_then(|times| times.get(&group)).copied().unwrap_or(Micros::MIN)
+        self.later[place].get(&group).copied().unwrap_or(self.all[place])
     }
 }
 
 impl Stage {
-    /// Lets cursors, which are where they were at task time `from`, move on to the present one. `since` is by place of
-    /// the GROUP BY the time up to which all passes are in the images.
+    /// The task time from which edges have passed rows that images may lack; the present one where they lack none.
+    pub(super) fn replays_from(&self) -> Option<Micros> {
+        let since = self.groupings.iter().flatten().filter_map(|grouping| grouping.dirty.passed_since());
+        since.chain(self.task_time()).min()
+    }
+
+    /// Lets cursors, which are where they were at task time `from`, move on to the present one.
     ///
     /// # Errors
     /// Where the reservoir or a group cannot be read back.
-    pub(super) fn replay(
-        &mut self,
-        from: Micros,
-        since: &[Micros],
-        mut images: ImageTimes,
-    ) -> Result<(), Error> {
+    pub(super) fn replay(&mut self, from: Micros, mut images: ImageTimes) -> Result<(), Error> {
         let Some(now) = self.task_time().filter(|now| from < *now) else { return Ok(()) };
         for grouping in self.groupings.iter_mut().flatten() {
             grouping.dirty.grow(grouping.table.numbers());
@@ -79,15 +87,13 @@ impl Stage {
             }
             let batch = Elements::of_batch(&columns, 1, Some(&[false]));
             let streams = Streams::new(batch, passed, columns.len());
-            self.bring_in_passed(&streams, |place, group, as_of| {
-                images.note(place, group, as_of.filter(|as_of| *as_of > since[place]));
-            })?;
-            self.replay_step(time, since, &images, streams);
+            self.bring_in_passed(&streams, |place, group, as_of| images.note(place, group, as_of))?;
+            self.replay_step(time, &images, streams);
         }
         Ok(())
     }
 
-    fn replay_step(&mut self, time: Micros, since: &[Micros], images: &ImageTimes, mut streams: Streams) {
+    fn replay_step(&mut self, time: Micros, images: &ImageTimes, mut streams: Streams) {
         let offsets = self.reservoir.cursors();
         // What images lack, by stream, GROUP BY and filter; before groups have slots instead of numbers.
         let mut lacking: HashMap<(StreamId, usize, Option<usize>), Selection> = HashMap::new();
@@ -112,11 +118,9 @@ impl Stage {
                 let mut passed = Vec::new();
                 let selection = Selection::keep(elements, |_, row| {
                     let number = numbers.value(row);
-                    let is_in_image = |as_of: Micros| times[row] <= as_of.saturating_sub(offset);
                     let is_lacking = bits.is_none_or(|bits| bits.is_valid(row) && bits.value(row))
                         && grouping.table.entry(number).is_some()
-                        && !is_in_image(since[place])
-                        && !is_in_image(images.get(place, number));
+                        && times[row] > images.get(place, number).saturating_sub(offset);
                     passed.extend(is_lacking.then_some(number));
                     is_lacking
                 });

@@ -26,7 +26,7 @@ use super::cache::{self, FETCH, GroupReader, missing};
 use super::changes::Key;
 use super::checkpoint::Checkpoint;
 use super::dirty::Dirty;
-use super::group::Image;
+use super::group::{self, Head, States};
 use super::ids::{ComingIds, FRAMES};
 use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
@@ -105,6 +105,7 @@ impl Stage {
         let kept: Vec<_> = planned.iter().map(|query| find_calls(&manifest, query, field)).collect();
         let groupings = stage.restore_plan(&manifest, &planned, &kept)?;
         let (rows, ids, tagged) = (BTreeMap::new(), ComingIds::default(), BTreeMap::new());
+        let images = ImageTimes::new(&stage.groupings);
         Ok(Restoring {
             stage,
             manifest,
@@ -118,7 +119,7 @@ impl Stage {
             numbers: Vec::new(),
             is_lazy: false,
             unchecked: 0,
-            images: ImageTimes::default(),
+            images,
         })
     }
 
@@ -242,15 +243,6 @@ impl Stage {
         Ok(Grouping { dirty: Dirty::restored(saved.passed_since.or(task_time)), ..grouping })
     }
 
-    /// The task time since which edges have passed rows that images of groups may lack; the present one where they lack
-    /// none.
-    fn replays_from(&self, manifest: &Manifest) -> Option<Micros> {
-        let is_there =
-            |saved: &&SavedGrouping| self.groupings.iter().flatten().any(|grouping| grouping.id == saved.id);
-        let since = manifest.groupings.iter().filter(is_there).filter_map(|saved| saved.passed_since);
-        since.chain(manifest.task_time).min()
-    }
-
     fn restore_leaf(&mut self, manifest: &Manifest, saved: &SavedLeaf) -> Result<LeafNode, Error> {
         let types = saved
             .args
@@ -361,14 +353,15 @@ impl Restoring {
     }
 
     fn load_entry(&mut self, place: Key, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        if let Key::Group { grouping, group } = place {
-            return self.load_group(grouping, group, Image::open(key, value)?);
-        }
-        let mut image = image::open(key, value)?;
+        let plain = || image::open(key, value);
         match place {
-            Key::Group { .. } => Ok(()),
-            Key::Tags { grouping, block } => self.load_tags(grouping, block, &mut image),
+            Key::Group { grouping, group: number } => {
+                let (head, states) = group::open(key, value)?;
+                self.load_group(grouping, number, head, states)
+            }
+            Key::Tags { grouping, block } => self.load_tags(grouping, block, &mut plain()?),
             Key::Rows(frame) => {
+                let mut image = plain()?;
                 if !self.manifest.frames.iter().any(|(number, _)| *number == frame) {
                     return Err(image.malformed("frame of open rows", "one that the manifest names", frame));
                 }
@@ -376,64 +369,51 @@ impl Restoring {
                 self.rows.insert(frame, rows);
                 Ok(())
             }
-            Key::Ids(frame) => self.stage.load_ids(&self.manifest, &mut self.ids, frame, &mut image),
+            Key::Ids(frame) => self.stage.load_ids(&self.manifest, &mut self.ids, frame, &mut plain()?),
         }
     }
 
     /// Restores one group; states of leaves that are gone are passed over.
-    fn load_group(&mut self, grouping: u32, group: u32, image: Image<'_>) -> Result<(), Malformed> {
-        let (mut place, mut slot, mut since) = (None, group, None);
+    fn load_group(
+        &mut self,
+        grouping: u32,
+        group: u32,
+        head: Head,
+        states: States<'_>,
+    ) -> Result<(), Malformed> {
         if grouping == 0 {
             if group != 0 || std::mem::replace(&mut self.has_whole, true) {
-                return Err(image.reader().malformed("group without GROUP BY", "one", "another"));
+                return Err(states.reader.malformed("group without GROUP BY", "one", "another"));
             }
-        } else {
-            let known = self.manifest.groupings.iter().position(|saved| saved.id == grouping);
-            let Some(known) = known else {
-                return Err(image.reader().malformed(
-                    "id of a GROUP BY",
-                    "one that the manifest names",
-                    grouping,
-                ));
-            };
-            let SavedGrouping { slots, passed_since, .. } = self.manifest.groupings[known];
-            since = passed_since;
-            if group as usize >= slots {
-                return Err(image.reader().malformed(
-                    "number of a group",
-                    format_args!("below {slots}"),
-                    group,
-                ));
-            }
-            place = self.groupings[known];
-            let is_full = self.is_full();
-            let Some(grouping) = place.and_then(|place| self.stage.groupings[place].as_mut()) else {
-                return Ok(());
-            };
-            let entry = image.entry();
-            match &mut grouping.table {
-                Groups::Dense(table) => table.load(group, entry, image.reader())?,
-                Groups::Cached(table) => {
-                    if table.is_live(group) {
-                        return Err(image.reader().malformed("number of a group", "one that is free", group));
-                    }
-                    let (key, newest) = entry;
-                    table.add(group, table.tag_of(key.as_ref()));
-                    if is_full {
-                        return Ok(());
-                    }
-                    slot = table.load(group, key, newest);
+            return states.load(&mut self.stage.leaves, None, group);
+        }
+        let image = &states.reader;
+        let Some(known) = self.manifest.groupings.iter().position(|saved| saved.id == grouping) else {
+            return Err(image.malformed("id of a GROUP BY", "one that the manifest names", grouping));
+        };
+        let slots = self.manifest.groupings[known].slots;
+        if group as usize >= slots {
+            return Err(image.malformed("number of a group", format_args!("below {slots}"), group));
+        }
+        let is_full = self.is_full();
+        let Some(place) = self.groupings[known] else { return Ok(()) };
+        let Some(grouping) = self.stage.groupings[place].as_mut() else { return Ok(()) };
+        let mut slot = group;
+        match &mut grouping.table {
+            Groups::Dense(table) => table.load(group, (head.key, head.newest), image)?,
+            Groups::Cached(table) => {
+                if table.is_live(group) {
+                    return Err(image.malformed("number of a group", "one that is free", group));
                 }
+                table.add(group, table.tag_of(head.key.as_ref()));
+                if is_full {
+                    return Ok(());
+                }
+                slot = table.load(group, head.key, head.newest);
             }
         }
-        if let Some(place) = place {
-            self.images.note(
-                place,
-                group,
-                image.as_of().filter(|as_of| since.is_some_and(|since| *as_of > since)),
-            );
-        }
-        image.load(&mut self.stage.leaves, place, slot)
+        self.images.note(place, group, head.as_of);
+        states.load(&mut self.stage.leaves, Some(place), slot)
     }
 
     /// Whether memory has no room for another group; from then on groups are cold.
@@ -489,7 +469,7 @@ impl Restoring {
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
         stage.reservoir.load_rows(&rows, &manifest.frames, manifest.next_frame, manifest.rows)?;
         stage.is_stored |= !manifest.frames.is_empty();
-        let from = stage.replays_from(&manifest);
+        let from = stage.replays_from();
         for place in 0..stage.windows.len() {
             if let Some(Window { kind, delay, .. }) = stage.windows[place] {
                 stage.windows[place] = Some(stage.with_cursors(kind, delay, from)?);
@@ -533,15 +513,7 @@ impl Restoring {
             }
         }
         if let Some(from) = from {
-            let now = manifest.task_time.unwrap_or(from);
-            let of_place = |grouping: &Option<Grouping>| {
-                let is_it = |saved: &&SavedGrouping| {
-                    grouping.as_ref().is_some_and(|grouping| grouping.id == saved.id)
-                };
-                manifest.groupings.iter().find(is_it).and_then(|saved| saved.passed_since).unwrap_or(now)
-            };
-            let since: Vec<Micros> = stage.groupings.iter().map(of_place).collect();
-            stage.replay(from, &since, images)?;
+            stage.replay(from, images)?;
         }
         stage.checkpoint = Some(checkpoint);
         stage.hold_chunks();

@@ -13,9 +13,8 @@ use thalweg_types::{Error, Micros};
 use super::cache::{FETCH, missing};
 use super::changes::Key;
 use super::checkpoint::save_group;
-use super::group::Image;
 use super::nodes::{readers, readers_mut};
-use super::{Grouping, Stage};
+use super::{Grouping, Stage, group};
 use crate::groups::{Groups, stable_tag};
 use crate::plan;
 
@@ -61,8 +60,8 @@ impl Stage {
             let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
             cache.read(&keys, |key, bytes, value| {
                 let Key::Group { group, .. } = key else { return Ok(()) };
-                let image = Image::open(bytes, value.ok_or_else(|| missing(key))?)?;
-                if image.newest() <= bound
+                let (head, _) = group::open(bytes, value.ok_or_else(|| missing(key))?)?;
+                if head.newest <= bound
                     && let Some(tag) = table.tag(group)
                 {
                     table.free_number(group);
