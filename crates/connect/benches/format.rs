@@ -190,7 +190,7 @@ fn csv_file(bencher: Bencher<'_, '_>, fields: usize) {
 
 fn read_file(context: &SourceContext, mut see: impl FnMut(&Batch)) -> usize {
     let registry = Registry::builtin();
-    let task = TaskInfo { job: "speed".into(), operator: "payments".into(), index: 0, tasks: 1 };
+    let task = TaskInfo::alone("speed", "payments");
     let mut built = registry.source("file").expect("a source").build(context.clone()).expect("the file");
     let mut decoder = (built.decoder)(&task).expect("a decoder");
     let mut read = 0;

@@ -319,16 +319,17 @@ impl<'a> Builder<'a> {
     /// Calls every factory.
     fn make_stages(&mut self) -> Result<(), Error> {
         let job = Arc::clone(&self.graph.job);
-        let info = |operator: &Arc<str>, index: u32, tasks: u32| TaskInfo {
+        let info = |operator: &Arc<str>, index: u32, tasks: u32, upstream: Vec<u32>| TaskInfo {
             job: Arc::clone(&job),
             operator: Arc::clone(operator),
             index,
             tasks,
+            upstream,
         };
         for (node, source) in self.graph.sources.iter().enumerate() {
             let mut counters = Vec::new();
             for index in 0..source.parallelism {
-                let decoder = (source.decoder)(&info(&source.name, index, source.parallelism))
+                let decoder = (source.decoder)(&info(&source.name, index, source.parallelism, Vec::new()))
                     .map_err(|error| error.context(format_args!("start source {:?}", source.name)))?;
                 if index == 0 && self.options.keep_received {
                     self.received[node] = decoder.find_received();
@@ -343,9 +344,14 @@ impl<'a> Builder<'a> {
             }
             self.counters.push(counters);
         }
+        let decoders: Vec<u32> = self.graph.sources.iter().map(|source| source.parallelism).collect();
         let operators = &self.graph.operators;
         let mut all = make_at_once(operators, |operator, index| {
-            (operator.factory)(&info(&operator.name, index, operator.tasks))
+            let upstream = operator.inputs.iter().map(|input| match input.from {
+                NodeId::Source(place) => decoders[place],
+                NodeId::Operator(place) => operators[place].tasks,
+            });
+            (operator.factory)(&info(&operator.name, index, operator.tasks, upstream.collect()))
                 .map_err(|error| error.context(format_args!("start operator {:?}", operator.name)))
         })
         .into_iter();
@@ -514,12 +520,7 @@ impl<'a> Builder<'a> {
             let name = Arc::clone(&feed.name);
             let not_started = |error: Error| error.context(format_args!("start source {name:?}"));
             if source.by_time {
-                let info = TaskInfo {
-                    job: Arc::clone(&self.graph.job),
-                    operator: Arc::clone(&feed.name),
-                    index: 0,
-                    tasks: 1,
-                };
+                let info = TaskInfo::alone(&self.graph.job, &feed.name);
                 feed.scouts = Some(Scouts::new((source.decoder)(&info).map_err(not_started)?));
             }
             feed.source.start(waker).map_err(not_started)?;

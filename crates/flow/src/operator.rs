@@ -21,6 +21,15 @@ pub struct TaskInfo {
     pub index: u32,
     /// How many tasks the operator has.
     pub tasks: u32,
+    /// How many tasks each of its inputs comes from, in the order of the inputs; none for a decoder.
+    pub upstream: Vec<u32>,
+}
+
+impl TaskInfo {
+    /// The only task of an operator without inputs.
+    pub fn alone(job: &str, operator: &str) -> Self {
+        Self { job: job.into(), operator: operator.into(), index: 0, tasks: 1, upstream: Vec::new() }
+    }
 }
 
 /// Where a batch came from.

@@ -9,6 +9,7 @@ pub(crate) mod durable;
 mod failing;
 mod live;
 mod merge;
+mod message;
 mod scatter;
 mod stage;
 mod told;
@@ -245,7 +246,7 @@ pub(crate) fn refused_by(reason: &str, by: &str) -> String {
 }
 
 /// Fields that an answer may have besides the record's own and one object per query.
-pub const ANSWER_FIELDS: [&str; 4] = [told::TOLD[0], told::TOLD[1], told::TOLD[2], "since"];
+pub const ANSWER_FIELDS: [&str; 4] = [told::TOLD.late, told::TOLD.duplicate, told::TOLD.errors, "since"];
 
 /// Makes the tasks of stage `index` of a `metrics` operator.
 pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
@@ -271,7 +272,7 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
             stage.guard_query(&query.name);
             added.add(&query.name, &query.text);
         }
-        Ok(Box::new(StageOperator::new(stage, (context.info.index, context.info.tasks), added, durable)))
+        Ok(Box::new(StageOperator::new(stage, context.info.index, added, durable)))
     })
 }
 
@@ -317,7 +318,9 @@ pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
     let spec = Arc::clone(spec);
     Arc::new(move |context: &TaskContext<'_>| {
         let answered = context.services.answers.of(&spec.name);
-        Ok(Box::new(Merge::new(Arc::clone(&spec), answered)?))
+        // Its first input is the records.
+        let tasks = context.info.upstream.iter().skip(1).copied().collect();
+        Ok(Box::new(Merge::new(Arc::clone(&spec), tasks, answered)?))
     })
 }
 
@@ -325,7 +328,7 @@ pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
 pub fn stage_schema(spec: &MetricsSpec, index: usize) -> Schema {
     let mut fields: Vec<Field> =
         spec.stages[index].queries.iter().map(|query| answer_field(&spec.input, query)).collect();
-    fields.extend(stage::flags());
+    fields.extend(message::fields());
     Schema::new(fields)
 }
 

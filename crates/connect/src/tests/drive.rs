@@ -56,7 +56,7 @@ impl Driven {
     pub(super) fn try_new(name: &str, context: SinkContext) -> Result<Self, Error> {
         let report = context.report.clone();
         let factory = Registry::builtin().sink(name).expect("a sink of this build").build(context)?;
-        let info = TaskInfo { job: "test".into(), operator: "answers".into(), index: 0, tasks: 1 };
+        let info = TaskInfo::alone("test", "answers");
         let (wake, woken) = channel();
         let wake = Mutex::new(wake);
         let waker = Waker::new(move || {

@@ -68,7 +68,7 @@ fn records_that_are_made_too_far_ahead_are_rejects() {
     context.time = SourceTime::Field(0);
     context.max_ahead = Some(120_000_000);
     let built = plugin.build(context).unwrap();
-    let info = thalweg_flow::TaskInfo { job: "t".into(), operator: "g".into(), index: 0, tasks: 1 };
+    let info = thalweg_flow::TaskInfo::alone("t", "g");
     let mut decoder = (built.decoder)(&info).unwrap();
     let block = RawBlock { partition: 0, first: 0, count: 5, payload: Payload::Offsets };
     let decoded = decoder.decode(&block, SeqRange::new(7, 12), ARRIVAL).unwrap();

@@ -105,7 +105,7 @@ pub(crate) fn context(
 }
 
 fn task() -> TaskInfo {
-    TaskInfo { job: "test".into(), operator: "test".into(), index: 0, tasks: 1 }
+    TaskInfo::alone("test", "test")
 }
 
 /// When test blocks arrive: 2026-01-01T00:00:00Z.

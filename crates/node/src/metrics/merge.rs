@@ -26,13 +26,15 @@ use thalweg_types::{
     Batch, Error, Reject, RejectsBuilder, Seq, SeqRange, Seqs, hash_columns, partition_of, reason_in_file,
 };
 
+use super::message::{self, Heard};
 use super::scatter::{Part, scatter, widest};
-use super::stage::{FLAG_COUNT, TASKS};
-use super::told::{self, Passing};
+use super::told::{self, Passing, Told};
 use super::{MetricsSpec, refused_by};
 
 pub(super) struct Merge {
     spec: Arc<MetricsSpec>,
+    /// How many tasks each stage has.
+    tasks: Vec<u32>,
     /// Records that have had their answer.
     answered: Arc<AtomicU64>,
     records: Vec<Batch>,
@@ -78,11 +80,25 @@ struct Placed<'a> {
 }
 
 impl Merge {
-    pub(super) fn new(spec: Arc<MetricsSpec>, answered: Arc<AtomicU64>) -> Result<Self, Error> {
+    pub(super) fn new(
+        spec: Arc<MetricsSpec>,
+        tasks: Vec<u32>,
+        answered: Arc<AtomicU64>,
+    ) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
         let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
         let passing = Passing::of(&spec.input);
-        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, layout: None, told: None, passing })
+        Ok(Self {
+            spec,
+            tasks,
+            answered,
+            records: Vec::new(),
+            answers,
+            encoder,
+            layout: None,
+            told: None,
+            passing,
+        })
     }
 
     /// Rows of each batch of a stage among the records.
@@ -109,7 +125,7 @@ impl Merge {
                 .collect();
         }
         let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(records.column(*key))).collect();
-        let tasks = answers.first().map_or(1, |(_, batch)| tasks_of(batch));
+        let tasks = self.tasks[stage];
         let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); tasks as usize];
         for (row, hash) in hash_columns(&columns, records.len()).into_iter().enumerate() {
             rows_of[partition_of(hash, tasks) as usize].push(row as u32);
@@ -144,13 +160,13 @@ impl Merge {
         let late =
             refusals.iter().map(|(row, refusals)| (*row, refusals.iter().map(|one| one.0.clone()).collect()));
         let late: BTreeMap<u32, Vec<String>> = late.collect();
-        let said = [&late, &self.duplicates(&placed), &misfits(&placed)];
-        for (own, above) in said.into_iter().zip(self.passing.above) {
+        let said = Told { late, duplicate: self.duplicates(&placed), errors: misfits(&placed) };
+        for (own, above) in said.in_order().iter().zip(self.passing.above.in_order()) {
             columns.push(told::lists(above.map(|place| &all[place]), own, count));
         }
 
         // One line in rejects for each record, whichever operator refused it first.
-        if let Some(above) = self.passing.above[0] {
+        if let Some(above) = self.passing.above.late {
             refusals.retain(|row, _| all[above].is_null(*row as usize));
         }
         if !refusals.is_empty() {
@@ -176,8 +192,7 @@ impl Merge {
         }
         let mut queries: Vec<(usize, usize, usize)> = Vec::new();
         for (stage, schema) in stages.iter().enumerate() {
-            let names = schema.fields().iter().take(schema.fields().len().saturating_sub(FLAG_COUNT));
-            for (column, field) in names.enumerate() {
+            for (column, field) in message::queries(schema) {
                 let known = self.spec.order.iter().position(|name| name == field.name());
                 queries.push((known.unwrap_or(usize::MAX), stage, column));
             }
@@ -189,7 +204,7 @@ impl Merge {
             queries.iter().map(|(stage, column)| &stages[*stage].fields()[*column]).collect();
 
         let answers = self.spec.answers.arrow().fields();
-        let (own, flags) = (self.passing.own.len(), answers.len() - FLAG_COUNT);
+        let (own, flags) = (self.passing.own.len(), answers.len() - Told::COUNT);
         let schema_of = |queries: &[&Arc<ArrowField>]| {
             let all = records.records().schema_ref().fields();
             let mut fields: Vec<Arc<ArrowField>> =
@@ -226,13 +241,9 @@ impl Merge {
         let mut late: BTreeMap<u32, Vec<(String, String)>> = BTreeMap::new();
         for (stage, placed) in placed.iter().enumerate() {
             for part in placed {
-                let column = flag(part.batch, 0);
-                if column.null_count() == column.len() {
-                    continue;
-                }
-                let reasons = column.as_string_view();
+                let Some(reasons) = Heard::of(part.batch).late else { continue };
                 for (index, row) in part.rows.iter().enumerate().filter(|(_, row)| (**row as usize) < count) {
-                    if column.is_valid(index) {
+                    if reasons.is_valid(index) {
                         let reason = reasons.value(index).to_owned();
                         late.entry(*row).or_default().push((self.label(stage), reason));
                     }
@@ -247,10 +258,7 @@ impl Merge {
         let mut known: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for (stage, placed) in placed.iter().enumerate() {
             for part in placed {
-                let column = flag(part.batch, 1);
-                if column.null_count() == column.len() {
-                    continue;
-                }
+                let Some(column) = Heard::of(part.batch).duplicate else { continue };
                 for (_, row) in part.rows.iter().enumerate().filter(|(index, _)| column.is_valid(*index)) {
                     known.entry(*row).or_default().push(self.label(stage));
                 }
@@ -322,7 +330,7 @@ impl Declared {
                 None => new_null_array(wanted, count),
             });
         }
-        declared.extend_from_slice(&columns[columns.len() - FLAG_COUNT..]);
+        declared.extend_from_slice(&columns[columns.len() - Told::COUNT..]);
         answers_of(records, Arc::clone(&self.schema), declared)
     }
 }
@@ -358,7 +366,7 @@ fn schema_of(stage: &[Placed<'_>]) -> SchemaRef {
             }
         }
     });
-    Arc::new(ArrowSchema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
+    Arc::new(ArrowSchema::new(fields.collect::<Fields>()))
 }
 
 fn field_count(query: &ArrowType) -> usize {
@@ -386,21 +394,6 @@ fn without_rest(column: &ArrayRef, wanted: &ArrowType) -> ArrayRef {
     Arc::new(StructArray::new(fields.clone(), columns, values.nulls().cloned()))
 }
 
-/// How many tasks the stage has that sent a batch.
-fn tasks_of(batch: &Batch) -> u32 {
-    let schema = batch.records().schema_ref();
-    schema
-        .metadata()
-        .get(TASKS)
-        .and_then(|tasks| tasks.parse().ok())
-        .expect("a stage says how many tasks it has")
-}
-
-fn flag(batch: &Batch, index: usize) -> &ArrayRef {
-    let columns = batch.records().num_columns();
-    batch.column(columns - FLAG_COUNT + index)
-}
-
 fn column_of(placed: &[Placed<'_>], column: usize, count: usize) -> ArrayRef {
     let parts: Vec<Part<'_>> =
         placed.iter().map(|placed| Part { array: placed.batch.column(column), rows: &placed.rows }).collect();
@@ -411,11 +404,7 @@ fn column_of(placed: &[Placed<'_>], column: usize, count: usize) -> ArrayRef {
 fn misfits(placed: &[Vec<Placed<'_>>]) -> BTreeMap<u32, Vec<String>> {
     let mut names: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for part in placed.iter().flatten() {
-        let column = flag(part.batch, 2);
-        if column.null_count() == column.len() {
-            continue;
-        }
-        let column = column.as_list::<i32>();
+        let Some(column) = Heard::of(part.batch).misfits else { continue };
         for (index, row) in part.rows.iter().enumerate().filter(|(index, _)| column.is_valid(*index)) {
             let items = column.value(index);
             let items = items.as_string_view();

@@ -1,39 +1,23 @@
 //! A keyed stage as an operator: one partition's windows, and its values for the merge.
 //!
-//! For every record that it gets it sends one row: a struct per query, `late` with why and `duplicate` where it refused
-//! the record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
-//! link, so a stage copies only the fields that its queries read.
+//! For every record that it gets it sends one row ([`message`]). The records themselves reach the merge by another link,
+//! so a stage copies only the fields that its queries read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringViewArray, new_null_array};
-use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use arrow_array::{ArrayRef, BooleanArray, StringViewArray, new_null_array};
+use arrow_schema::{DataType as ArrowType, Field as ArrowField, SchemaRef};
 use thalweg_flow::{CacheCounts, Command, InputId, JudgedCounts, Operator, Output};
-use thalweg_types::{Batch, DataType, Error, Field, Micros, RecordPlace, Seqs};
+use thalweg_types::{Batch, DataType, Error, Micros, RecordPlace, Seqs};
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, CacheStats, Present, Stage};
 
 use super::FailingQueries;
 use super::durable::DurableStage;
+use super::message::{self, Said};
 use super::{LateRecord, late_reason, plan_query};
-
-/// Columns after the queries' own.
-pub(super) const FLAG_COUNT: usize = 3;
-
-/// `late` says why the stage refused a record as late ([`late_reason`]), `duplicate` is true where it did as it knows the
-/// id, `misfits` names values that did not fit.
-pub(super) fn flags() -> [Field; FLAG_COUNT] {
-    [
-        Field::new("late", DataType::String).nullable(),
-        Field::new("duplicate", DataType::Bool).nullable(),
-        Field::new("misfits", DataType::List(Box::new(DataType::String))).nullable(),
-    ]
-}
-
-/// Key of the schema's metadata that says how many tasks the stage has.
-pub(super) const TASKS: &str = "thalweg.tasks";
 
 /// Commands of the control plane to a stage.
 pub enum StageCommand {
@@ -75,7 +59,6 @@ impl Added {
 pub(super) struct StageOperator {
     pub(super) stage: Stage,
     pub(super) task: u32,
-    tasks: u32,
     /// Schema of the sent batches, made again when queries come or go.
     schema: Option<SchemaRef>,
     /// `None` where the job does not outlive its process.
@@ -85,28 +68,17 @@ pub(super) struct StageOperator {
 }
 
 impl StageOperator {
-    /// `task` is the task's number and how many there are.
-    pub(super) fn new(
-        stage: Stage,
-        (task, tasks): (u32, u32),
-        added: Added,
-        durable: Option<DurableStage>,
-    ) -> Self {
-        Self { stage, task, tasks, schema: None, durable, judged: JudgedCounts::default(), added }
+    pub(super) fn new(stage: Stage, task: u32, added: Added, durable: Option<DurableStage>) -> Self {
+        Self { stage, task, schema: None, durable, judged: JudgedCounts::default(), added }
     }
 
     fn schema(&mut self) -> SchemaRef {
         let stage = &self.stage;
         let schema = self.schema.get_or_insert_with(|| {
-            let mut fields: Vec<ArrowField> = stage
-                .queries()
-                .map(|(name, data_type)| ArrowField::new(name, data_type.to_arrow(), true))
-                .collect();
-            fields.extend(flags().iter().map(Field::to_arrow));
-            Arc::new(ArrowSchema::new_with_metadata(
-                fields,
-                [(TASKS.to_owned(), self.tasks.to_string())].into(),
-            ))
+            let queries = stage.queries();
+            message::schema(
+                queries.map(|(name, data_type)| ArrowField::new(name, data_type.to_arrow(), true)).collect(),
+            )
         });
         Arc::clone(schema)
     }
@@ -143,16 +115,12 @@ impl StageOperator {
     fn message(&mut self, answers: Answers, late: ArrayRef, batch: &Batch) -> Batch {
         let count = batch.len();
         let schema = self.schema();
-        let mut columns = answers.values;
-        let query_count = columns.len();
-        columns.push(late);
-        columns.push(marked(&answers.duplicate, count));
-        columns.push(if answers.misfits.is_empty() {
-            new_null_array(schema.field(query_count + 2).data_type(), count)
-        } else {
-            self.misfits(&answers.misfits, count)
-        });
-        let records = RecordBatch::try_new(schema, columns).expect("a stage's columns have its schema");
+        let misfits = match answers.misfits.is_empty() {
+            true => new_null_array(&message::misfits().to_arrow(), count),
+            false => self.misfits(&answers.misfits, count),
+        };
+        let said = Said { late, duplicate: marked(&answers.duplicate, count), misfits };
+        let records = message::batch(schema, answers.values, said);
         let (times, seqs): (Vec<Micros>, Vec<u64>) =
             batch.row_numbers().map(|row| (batch.times()[row as usize], batch.seq(row))).unzip();
         Batch::new(batch.range(), records, times.into(), Seqs::Each(seqs.into()))

@@ -16,39 +16,64 @@ use thalweg_types::{DataType, Field, Schema};
 /// The stages that refused a record as late.
 pub(crate) const LATE: &str = "late";
 
-/// Lists of texts, left out where they are null. `errors` has the outputs that could not be computed.
-pub(super) const TOLD: [&str; 3] = [LATE, "duplicate", "errors"];
+/// Their names. Each holds lists of texts, and is left out where it is null. `errors` has the outputs that could not be
+/// computed.
+pub(super) const TOLD: Told<&str> = Told { late: LATE, duplicate: "duplicate", errors: "errors" };
+
+/// Something for each of these fields.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<T> {
+    pub(super) late: T,
+    pub(super) duplicate: T,
+    pub(super) errors: T,
+}
+
+impl<T> Told<T> {
+    /// In the order of the fields in answers.
+    pub(super) fn in_order(self) -> [T; Told::<()>::COUNT] {
+        [self.late, self.duplicate, self.errors]
+    }
+
+    pub(super) fn map<U>(self, made: impl Fn(T) -> U) -> Told<U> {
+        Told { late: made(self.late), duplicate: made(self.duplicate), errors: made(self.errors) }
+    }
+}
+
+impl Told<()> {
+    pub(super) const COUNT: usize = 3;
+}
 
 /// How the columns of an input go into answers.
 #[derive(Clone, Debug)]
 pub(super) struct Passing {
     /// Those that answers have as they are.
     pub(super) own: Vec<usize>,
-    /// Those that hold texts of operators above, in the order of [`TOLD`].
-    pub(super) above: [Option<usize>; TOLD.len()],
+    /// Those that hold texts of operators above.
+    pub(super) above: Told<Option<usize>>,
 }
 
 impl Passing {
     pub(super) fn of(input: &Schema) -> Self {
         let above =
             TOLD.map(|name| input.field(name).filter(|(_, field)| is_told(field)).map(|(place, _)| place));
-        let own = (0..input.fields().len()).filter(|place| !above.contains(&Some(*place))).collect();
+        let is_above = |place: usize| above.in_order().contains(&Some(place));
+        let own = (0..input.fields().len()).filter(|place| !is_above(*place)).collect();
         Self { own, above }
     }
 
     /// Whether the records are answers of an operator above.
     pub(super) fn is_answer(&self) -> bool {
-        self.above.iter().any(Option::is_some)
+        self.above.in_order().iter().any(Option::is_some)
     }
 }
 
-pub(super) fn fields() -> [Field; TOLD.len()] {
-    TOLD.map(|name| Field::new(name, names()).omit_null())
+pub(super) fn fields() -> [Field; Told::<()>::COUNT] {
+    TOLD.map(|name| Field::new(name, names()).omit_null()).in_order()
 }
 
 /// Whether an operator above wrote this field about a record.
 pub(crate) fn is_told(field: &Field) -> bool {
-    TOLD.contains(&field.name.as_str()) && field.data_type == names()
+    TOLD.in_order().contains(&field.name.as_str()) && field.data_type == names()
 }
 
 fn names() -> DataType {

@@ -115,7 +115,7 @@ impl Driven {
         let context = context(dir, options, resume);
         let report = context.report.clone();
         let factory = plugin.build(context)?;
-        let info = TaskInfo { job: "job".into(), operator: "rows".into(), index: 0, tasks: 1 };
+        let info = TaskInfo::alone("job", "rows");
         Ok(Self { tables, report, sink: factory(&info)?, next: 0 })
     }
 

@@ -135,12 +135,7 @@ impl SourcePlugin for FilePlugin {
             return Ok(Vec::new());
         }
         let format = reader_of(context)?;
-        let info = TaskInfo {
-            job: Arc::clone(&context.job),
-            operator: Arc::clone(&context.name),
-            index: 0,
-            tasks: 1,
-        };
+        let info = TaskInfo::alone(&context.job, &context.name);
         let decoder = decoders_of(context, Arc::clone(&format))(&info)?;
         let mut looker = Looker { format: &format, decoder, now: SystemClock::now() };
         let files = files_of(paths(&context.options))?.into_iter().take(InputSpan::MOST);

@@ -75,7 +75,7 @@ struct Task<'a> {
 impl<'a> Task<'a> {
     /// `durable` is the file system, where it goes on, and its memory.
     fn new(job: &'a CheckedJob, durable: Option<(&MemFs, TaskResume, u64)>) -> Self {
-        let info = TaskInfo { job: "test".into(), operator: "op".into(), index: 0, tasks: 1 };
+        let info = TaskInfo::alone("test", "op");
         let mut state = job.state.clone();
         let fs: Arc<dyn Fs> = match &durable {
             Some((fs, _, memory)) => {
