@@ -61,7 +61,7 @@ pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
     }
     for dropped in &args.dropped {
         let operators = jobs.iter().flat_map(|job| &job.operators);
-        let mut with_queries = operators.filter(|operator| operator.prepared.metrics.is_some());
+        let mut with_queries = operators.filter(|operator| operator.prepared.queries.is_some());
         if !with_queries.any(|operator| *operator.name == *dropped.operator) {
             return Err(Failure::Usage(format!(
                 "error: --drop-query {dropped}: no job has an operator {:?} with queries",

@@ -8,22 +8,18 @@
 //! Not here: how an output finds its state (`thalweg_window::stage`), the parts of a job file that may not change
 //! (`durable`).
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
 use thalweg_storage::RealFs;
-use thalweg_types::{Error, Micros};
-use thalweg_window::query::Query;
-use thalweg_window::stage::{Manifest, Missed};
+use thalweg_types::Error;
 
 use crate::data_dir::JobDir;
 use crate::durable;
 use crate::durable::record::CommitRecord;
 use crate::job_file::CheckedJob;
-use crate::metrics::durable::manifest_in;
-use crate::metrics::{MetricsSpec, StageSpec};
-use crate::node::with_live_changes;
+use crate::operator::PartName;
+use crate::queries::with_live_changes;
 
 /// A query that does not go on as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,43 +75,47 @@ pub fn foretell(job: CheckedJob, data_dir: &Path) -> Result<Option<Vec<QueryNews
     news(&job, &record).map(Some)
 }
 
-/// Gives the stages that are new to a job the history that they have missed.
-pub(crate) fn tell_missed(job: &mut CheckedJob, record: &CommitRecord) {
-    for operator in &mut job.operators {
-        let Some(spec) = &operator.prepared.metrics else { continue };
-        let mut spec = MetricsSpec::clone(spec);
-        let missed = missed(&spec, record);
-        let mut is_any = false;
-        for place in 0..spec.stages.len() {
-            if missed != Missed::Nothing
-                && manifests(record, &spec.name, &spec.stages[place].label).is_empty()
-            {
-                spec.stages[place].missed = missed;
-                is_any = true;
-            }
-        }
-        if is_any {
-            operator.prepared.set_metrics(spec);
-        }
+/// What the last commit of a job says, to the operators that go on from it.
+pub struct Saved<'a>(&'a CommitRecord);
+
+/// What the task of a part handed over with the last commit.
+pub struct SavedPart<'a> {
+    pub name: PartName,
+    pub task: u32,
+    /// Bytes that the part's own operator reads.
+    pub position: &'a [u8],
+}
+
+impl<'a> Saved<'a> {
+    pub(crate) fn new(record: &'a CommitRecord) -> Self {
+        Self(record)
+    }
+
+    /// Whether a source has given records.
+    pub fn has_read(&self, source: &str) -> bool {
+        self.0.sources.iter().any(|other| other.next > 0 && other.name == source)
+    }
+
+    /// The parts of all operators and sinks.
+    pub fn parts(&self) -> impl Iterator<Item = SavedPart<'a>> {
+        self.0.tasks().map(|(name, task, position)| SavedPart { name, task, position })
+    }
+
+    /// The parts of one operator.
+    pub fn parts_of(&self, operator: &str) -> impl Iterator<Item = SavedPart<'a>> {
+        self.parts().filter(move |part| *part.name.operator == *operator)
     }
 }
 
-/// What a stage of an operator has missed that has no part in the last commit.
-fn missed(spec: &MetricsSpec, record: &CommitRecord) -> Missed {
-    let is_above = |name: &str| spec.above.iter().any(|above| above == name);
-    if !record.sources.iter().any(|source| source.next > 0 && is_above(&source.name)) {
-        return Missed::Nothing;
+/// Makes the operators so that they go on from the last commit.
+pub(crate) fn go_on(job: &mut CheckedJob, record: &CommitRecord) {
+    let saved = Saved::new(record);
+    for operator in &mut job.operators {
+        let queries = operator.prepared.queries.as_ref();
+        if let Some(requeried) = queries.and_then(|queries| queries.going_on(&saved)) {
+            operator.prepared.requery(requeried);
+        }
     }
-    // Stages of the operator have seen the same records, those of others the same where they read the same stream.
-    let times = |is_it: &dyn Fn(&str, &Manifest) -> bool| -> Option<Micros> {
-        let parts =
-            record.parts.iter().filter_map(|(name, part)| Some((place_of(name)?, manifest_in(&part.0)?)));
-        let times = parts.filter(|((operator, _), manifest)| is_it(operator, manifest));
-        times.filter_map(|(_, manifest)| manifest.task_time()).max()
-    };
-    let own = times(&|operator, _| *operator == *spec.name);
-    let time = own.or_else(|| times(&|_, manifest| manifest.streams().iter().any(|stream| is_above(stream))));
-    time.map_or(Missed::Some, Missed::UpTo)
 }
 
 /// The queries that begin empty, and those whose state goes.
@@ -123,77 +123,16 @@ fn missed(spec: &MetricsSpec, record: &CommitRecord) -> Missed {
 /// # Errors
 /// Where a query does not fit its schema, which a checked job has none of.
 pub(crate) fn news(job: &CheckedJob, record: &CommitRecord) -> Result<Vec<QueryNews>, Error> {
+    let saved = Saved::new(record);
     let mut news = Vec::new();
-    let mut known: BTreeSet<(&str, &str)> = BTreeSet::new();
-    let specs: Vec<_> =
-        job.operators.iter().filter_map(|operator| operator.prepared.metrics.as_ref()).collect();
-    for spec in &specs {
-        for stage in &spec.stages {
-            known.insert((&*spec.name, stage.label.as_str()));
-            news_of_stage(spec, stage, record, &mut news)?;
-        }
+    for queries in job.operators.iter().filter_map(|operator| operator.prepared.queries.as_ref()) {
+        news.extend(queries.news(&saved)?);
     }
-    let places: BTreeSet<(&str, &str)> = record.parts.keys().filter_map(|name| place_of(name)).collect();
-    for (operator, label) in places.difference(&known) {
-        let Some(manifest) = manifests(record, operator, label).into_iter().next() else { continue };
-        for gone in manifest.continued(&thalweg_types::Schema::empty(), &[])?.gone {
-            news.push(QueryNews { operator: (*operator).to_owned(), query: gone.query, what: What::Goes });
+    for (name, kind) in durable::operators_of(record) {
+        let is_gone = !job.operators.iter().any(|operator| *operator.name == *name);
+        if let Some(plugin) = job.plugins.get(kind).filter(|_| is_gone) {
+            news.extend(plugin.gone(name, &saved)?);
         }
     }
     Ok(news)
-}
-
-fn news_of_stage(
-    spec: &MetricsSpec,
-    stage: &StageSpec,
-    record: &CommitRecord,
-    news: &mut Vec<QueryNews>,
-) -> Result<(), Error> {
-    let mut tell = |query: &str, what| {
-        news.push(QueryNews { operator: spec.name.to_string(), query: query.to_owned(), what });
-    };
-    let manifests = manifests(record, &spec.name, &stage.label);
-    let Some(first) = manifests.first() else {
-        if missed(spec, record) != Missed::Nothing {
-            stage.queries.iter().for_each(|query| tell(&query.name, What::Begins));
-        }
-        return Ok(());
-    };
-    // What has had no record lacks nothing, and leaves nothing.
-    if manifests.iter().all(|manifest| manifest.records() == 0) {
-        return Ok(());
-    }
-    let queries: Vec<(&str, &Query)> =
-        stage.queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
-    // All tasks have the same queries: they take commands at one place of the order.
-    let continued = first.continued(&spec.input, &queries)?;
-    for ((name, query), kept) in queries.iter().zip(&continued.kept) {
-        let begin = query.outputs.iter().zip(kept).filter(|(_, is_kept)| !**is_kept);
-        let outputs: Vec<String> = begin.map(|(output, _)| output.alias.clone()).collect();
-        match outputs.len() {
-            0 => {}
-            all if all == query.outputs.len() => tell(name, What::Begins),
-            _ => tell(name, What::BeginsWith { outputs }),
-        }
-    }
-    for gone in continued.gone {
-        let what = match gone.is_whole {
-            true => What::Goes,
-            false => What::GoesOf { aggregates: gone.aggregates },
-        };
-        tell(&gone.query, what);
-    }
-    Ok(())
-}
-
-/// What the last commit says of the tasks of a stage.
-fn manifests(record: &CommitRecord, operator: &str, label: &str) -> Vec<Manifest> {
-    let parts = record.parts.iter().filter(|(name, _)| place_of(name) == Some((operator, label)));
-    parts.filter_map(|(_, part)| manifest_in(&part.0)).collect()
-}
-
-/// Operator and label of the stage whose task has this part; a label is made of names of fields, which may be anything.
-fn place_of(part: &str) -> Option<(&str, &str)> {
-    let (stage, _task) = part.rsplit_once('/')?;
-    stage.split_once('/')
 }

@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use thalweg_connect::SourceTime;
-use thalweg_expr::Expr;
 use thalweg_types::{Error, LatePolicy, format_duration};
 
 use crate::diagnostic::nearest;
 use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSource, NodeRef, Spread};
-use crate::metrics::{MetricsSpec, StageQuery, StageSpec};
 use crate::operator::{Stream, Tasks};
+use crate::queries::{QueryPlan, QueryText};
 
 const NEVER_FAILS: &str = "writing to a string cannot fail";
 
@@ -79,18 +78,23 @@ fn describe_source(out: &mut String, source: &CheckedSource) {
 }
 
 fn describe_operator(out: &mut String, operator: &CheckedOperator) {
+    let prepared = &operator.prepared;
+    let is_parted = prepared.parts.iter().any(|part| part.label.is_some());
     write!(out, "operator {} ({}) ", operator.name, operator.plugin.name()).expect(NEVER_FAILS);
-    if operator.prepared.metrics.is_none() {
+    if !is_parted {
         write!(out, "{} ", tasks(operator.output_tasks())).expect(NEVER_FAILS);
     }
     writeln!(out, "<- {}", inputs(&operator.inputs)).expect(NEVER_FAILS);
-    if let Some(spec) = &operator.prepared.metrics {
-        for (index, stage) in spec.stages.iter().enumerate() {
-            let part = &operator.prepared.parts[index];
-            describe_stage(out, stage, operator.part_tasks(part.tasks), part.tasks);
+    let queries = planned(operator);
+    for (place, part) in prepared.parts.iter().enumerate() {
+        let Some(label) = &part.label else { continue };
+        describe_stage(out, label, operator.part_tasks(part.tasks), part.tasks);
+        for (query, plan) in queries.iter().filter(|(_, plan)| plan.part == place) {
+            writeln!(out, "    query {}: {}", query.name, plan.words).expect(NEVER_FAILS);
         }
-    } else {
-        for output in &operator.prepared.outputs {
+    }
+    if prepared.queries.is_none() {
+        for output in &prepared.outputs {
             let fields: Vec<&str> = output.schema.names().collect();
             writeln!(out, "  output {}: {}", output.name, fields.join(", ")).expect(NEVER_FAILS);
         }
@@ -98,10 +102,21 @@ fn describe_operator(out: &mut String, operator: &CheckedOperator) {
     describe_judged(out, operator);
 }
 
+/// The queries of an operator that a start begins with, and where they run.
+fn planned(operator: &CheckedOperator) -> Vec<(QueryText, QueryPlan)> {
+    let Some(queries) = &operator.prepared.queries else { return Vec::new() };
+    let plan = |query: QueryText| {
+        let plan = queries.plan(&query.name, &query.text).ok()?;
+        Some((query, plan))
+    };
+    // A checked job has none without a plan.
+    queries.list().into_iter().filter_map(plan).collect()
+}
+
 /// What an operator that keeps state judges its records by, where not just a source has said so.
 fn describe_judged(out: &mut String, operator: &CheckedOperator) {
     let is_source = |input: &CheckedInput| matches!(input.endpoint.node, NodeRef::Source(_));
-    if !operator.prepared.judges || matches!(&operator.inputs[..], [input] if is_source(input)) {
+    if !operator.prepared.judges() || matches!(&operator.inputs[..], [input] if is_source(input)) {
         return;
     }
     let told: Vec<String> = operator.streams.iter().map(judged).collect();
@@ -129,58 +144,15 @@ fn policy(late: LatePolicy) -> &'static str {
     }
 }
 
-fn describe_stage(out: &mut String, stage: &StageSpec, count: u32, kind: Tasks) {
+fn describe_stage(out: &mut String, label: &str, count: u32, kind: Tasks) {
     match kind {
         Tasks::Partitions => {
             let s = if count == 1 { "" } else { "s" };
-            writeln!(out, "  stage {}: {count} partition{s}", stage.label).expect(NEVER_FAILS);
+            writeln!(out, "  stage {label}: {count} partition{s}").expect(NEVER_FAILS);
         }
-        _ => writeln!(out, "  stage {}: one task", stage.label).expect(NEVER_FAILS),
+        _ if count == 1 => writeln!(out, "  stage {label}: one task").expect(NEVER_FAILS),
+        _ => writeln!(out, "  stage {label}: {}", tasks(count)).expect(NEVER_FAILS),
     }
-    for query in &stage.queries {
-        writeln!(out, "    query {}: {}", query.name, plan(query)).expect(NEVER_FAILS);
-    }
-}
-
-/// `window -> filter -> group by -> aggregates` of one query.
-fn plan(query: &StageQuery) -> String {
-    let parsed = &query.query;
-    let mut plan = format!("window {}", parsed.window);
-    if parsed.delay != 0 {
-        write!(plan, " DELAYED BY {}", format_duration(parsed.delay)).expect(NEVER_FAILS);
-    }
-    if let Some(filter) = &parsed.filter {
-        write!(plan, " -> filter {filter}").expect(NEVER_FAILS);
-    }
-    let name = |key: &Expr| match key.as_field() {
-        Some(path) => path.join("."),
-        None => parsed.text[key.span()].to_owned(),
-    };
-    let names: Vec<String> = parsed.group_by.iter().map(name).collect();
-    if !names.is_empty() {
-        write!(plan, " -> group by {}", names.join(", ")).expect(NEVER_FAILS);
-    }
-    let outputs: Vec<String> = parsed
-        .outputs
-        .iter()
-        .map(|output| format!("{} AS {}", parsed.text[output.span.clone()].trim(), output.alias))
-        .collect();
-    let outputs: Vec<&str> = parsed
-        .outputs
-        .iter()
-        .zip(&outputs)
-        .map(|(output, aliased)| {
-            let written = parsed.text[output.span.clone()].trim();
-            // The span holds the alias where one is written.
-            if written.ends_with(&output.alias) && written != output.alias {
-                written
-            } else {
-                aliased.as_str()
-            }
-        })
-        .collect();
-    write!(plan, " -> {}", outputs.join(", ")).expect(NEVER_FAILS);
-    plan
 }
 
 fn tasks(count: u32) -> String {
@@ -214,14 +186,10 @@ fn spread_name(spread: &Spread) -> &'static str {
 /// # Errors
 /// If there is no such query.
 pub fn explain(job: &CheckedJob, wanted: Option<&str>) -> Result<String, Error> {
-    let specs: Vec<&MetricsSpec> =
-        job.operators.iter().filter_map(|operator| operator.prepared.metrics.as_deref()).collect();
-    let names: Vec<&str> = specs
-        .iter()
-        .flat_map(|spec| &spec.stages)
-        .flat_map(|stage| &stage.queries)
-        .map(|query| query.name.as_str())
-        .collect();
+    let operators: Vec<(&CheckedOperator, Vec<(QueryText, QueryPlan)>)> =
+        job.operators.iter().map(|operator| (operator, planned(operator))).collect();
+    let names: Vec<&str> =
+        operators.iter().flat_map(|(_, queries)| queries).map(|(query, _)| query.name.as_str()).collect();
     if let Some(wanted) = wanted
         && !names.contains(&wanted)
     {
@@ -232,21 +200,22 @@ pub fn explain(job: &CheckedJob, wanted: Option<&str>) -> Result<String, Error> 
         });
     }
     let mut out = String::new();
-    for spec in specs {
-        for stage in &spec.stages {
-            let queries: Vec<&StageQuery> = stage
-                .queries
-                .iter()
-                .filter(|query| wanted.is_none_or(|wanted| wanted == query.name))
-                .collect();
-            if queries.is_empty() {
+    for (operator, queries) in &operators {
+        let Some(all) = &operator.prepared.queries else { continue };
+        for (place, part) in operator.prepared.parts.iter().enumerate() {
+            let is_shown = |query: &QueryText| wanted.is_none_or(|wanted| wanted == query.name);
+            let shown: Vec<&(QueryText, QueryPlan)> =
+                queries.iter().filter(|(query, plan)| plan.part == place && is_shown(query)).collect();
+            if shown.is_empty() {
                 continue;
             }
-            writeln!(out, "operator {} stage {}", spec.name, stage.label).expect(NEVER_FAILS);
-            for query in &queries {
-                writeln!(out, "  query {}: {}", query.name, plan(query)).expect(NEVER_FAILS);
+            let stage = part.label.as_ref().map_or(String::new(), |label| format!(" stage {label}"));
+            writeln!(out, "operator {}{stage}", operator.name).expect(NEVER_FAILS);
+            for (query, plan) in &shown {
+                writeln!(out, "  query {}: {}", query.name, plan.words).expect(NEVER_FAILS);
             }
-            for line in crate::metrics::explain(spec, &queries)? {
+            let names: Vec<&str> = shown.iter().map(|(query, _)| query.name.as_str()).collect();
+            for line in all.explain(place, &names)? {
                 writeln!(out, "  {line}").expect(NEVER_FAILS);
             }
         }

@@ -23,8 +23,8 @@ use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NO_RETENTION,
     NodeRef,
 };
-use crate::metrics::LIVE_ANSWERS;
-use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
+use crate::operator::{Memory, Part, PartInput, PartName, Prepared, Services, TaskContext};
+use crate::queries::LivePart;
 use crate::skip::{Skip, skipping};
 
 /// A graph that can be started, and the objects that stay outside it.
@@ -40,8 +40,29 @@ pub(crate) struct BuiltJob {
     /// By their names in the graph.
     pub sinks: Vec<(Arc<str>, SinkReport)>,
     pub rejects: RejectCounts,
-    /// The `metrics` operators whose answers leave the job; `None` where it has no such operator at all.
+    /// The operators whose answers leave the job; `None` where no operator of it answers records.
     pub answering: Option<Vec<Arc<str>>>,
+    /// What each operator of the graph is.
+    pub roles: BTreeMap<Arc<str>, Role>,
+    /// By operator of the job, its parts in the graph.
+    pub parts: Vec<Vec<LivePart>>,
+}
+
+/// What an operator of the graph is in the job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// An operator, or a part of it that has a label.
+    Operator(PartName),
+    /// It brings the inputs of this operator together.
+    InputOf(Arc<str>),
+    /// A sink, by its place in the job.
+    Sink(usize),
+    /// It brings the inputs of a sink together.
+    InputOfSink,
+    /// It carries replies back to requests.
+    Replies,
+    /// It writes rejects.
+    Rejects,
 }
 
 /// Opens everything that the job names and lays out its graph.
@@ -63,6 +84,8 @@ pub(crate) fn build(
         names: Vec::new(),
         operators: Vec::new(),
         outputs: Vec::new(),
+        roles: BTreeMap::new(),
+        parts: Vec::new(),
         ingresses: BTreeMap::new(),
         addresses: BTreeMap::new(),
         connections: BTreeMap::new(),
@@ -79,9 +102,9 @@ pub(crate) fn build(
     }
     let keep_received = rejecting.len() > sources.len() && !job.operators.iter().any(waits);
     let (mut sinks, mut refusing) = (Vec::new(), Vec::new());
-    for sink in &job.sinks {
+    for (place, sink) in job.sinks.iter().enumerate() {
         let report = SinkReport::default();
-        let name = builder.unique(&sink.name, "sink");
+        let name = builder.unique(&sink.name, "sink", Role::Sink(place));
         let context = SinkContext {
             report: report.clone(),
             durable: store.as_mut().map(|store| store.sink(&sink.name, &name)),
@@ -103,6 +126,8 @@ pub(crate) fn build(
         sinks,
         rejects,
         answering: answering(job, &replies),
+        roles: builder.roles,
+        parts: builder.parts,
         graph: Graph { job: Arc::clone(&job.name), sources, operators: builder.operators },
     })
 }
@@ -186,19 +211,16 @@ fn waits(operator: &CheckedOperator) -> bool {
 /// A link that waits no longer than this is as one that does not.
 const MOST_FLUSH: Micros = 100_000;
 
-/// Where answers come with the queries that run at the moment; any other endpoint as it is.
+/// Where answers come in the shape of the moment; any other endpoint as it is.
 fn live(job: &CheckedJob, endpoint: Endpoint) -> Endpoint {
-    match endpoint.node {
-        NodeRef::Operator(place)
-            if endpoint.output == 0 && job.operators[place].prepared.metrics.is_some() =>
-        {
-            Endpoint { output: LIVE_ANSWERS, ..endpoint }
-        }
+    let NodeRef::Operator(place) = endpoint.node else { return endpoint };
+    match job.operators[place].prepared.answers.and_then(|answers| answers.live) {
+        Some(output) if endpoint.output == 0 => Endpoint { output, ..endpoint },
         _ => endpoint,
     }
 }
 
-/// Whether a sink writes answers with the queries that run at the moment: its format has to be one that can, and nothing
+/// Whether a sink writes answers in the shape of the moment: its format has to be one that can, and nothing
 /// may be between.
 fn follows(job: &CheckedJob, sink: &CheckedSink) -> bool {
     let [input] = sink.inputs.as_slice() else { return false };
@@ -206,10 +228,10 @@ fn follows(job: &CheckedJob, sink: &CheckedSink) -> bool {
         && sink.format.as_ref().is_some_and(|format| format.plugin.following(&format.options).is_some())
 }
 
-/// The `metrics` operators from whose answers a sink or a reply is reached without another `metrics` between.
+/// The operators from whose answers a sink or a reply is reached without another operator that answers between.
 fn answering(job: &CheckedJob, replies: &[Endpoint]) -> Option<Vec<Arc<str>>> {
-    let is_metrics = |place: usize| job.operators[place].prepared.metrics.is_some();
-    if !(0..job.operators.len()).any(is_metrics) {
+    let answers = |place: usize| job.operators[place].prepared.answers.is_some();
+    if !(0..job.operators.len()).any(answers) {
         return None;
     }
     let ends = job.sinks.iter().flat_map(|sink| &sink.inputs).map(|input| input.endpoint);
@@ -221,7 +243,7 @@ fn answering(job: &CheckedJob, replies: &[Endpoint]) -> Option<Vec<Arc<str>>> {
         }
         seen.push(endpoint);
         if let NodeRef::Operator(place) = endpoint.node
-            && !is_metrics(place)
+            && !answers(place)
         {
             open.extend(job.operators[place].inputs.iter().map(|input| input.endpoint));
         }
@@ -230,7 +252,7 @@ fn answering(job: &CheckedJob, replies: &[Endpoint]) -> Option<Vec<Arc<str>>> {
     let operators = job.operators.iter().enumerate();
     Some(
         operators
-            .filter(|(place, _)| is_metrics(*place) && leaves(*place))
+            .filter(|(place, _)| answers(*place) && leaves(*place))
             .map(|(_, operator)| Arc::clone(&operator.name))
             .collect(),
     )
@@ -247,11 +269,32 @@ struct Builder<'a> {
     operators: Vec<OperatorNode>,
     /// Where each checked operator's outputs are, and how many tasks emit them.
     outputs: Vec<(NodeId, u32)>,
+    roles: BTreeMap<Arc<str>, Role>,
+    parts: Vec<Vec<LivePart>>,
     ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     addresses: BTreeMap<Arc<str>, SocketAddr>,
     connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     /// Source and the operator that carries its replies.
     replies: Vec<(usize, TaskFactory<dyn Operator>)>,
+}
+
+/// Whose tasks those of a part are.
+struct Owner {
+    operator: Arc<str>,
+    memory: Option<Memory>,
+}
+
+/// How many tasks a part has, and when they run.
+struct Pace {
+    tasks: u32,
+    parallelism: Option<u32>,
+    schedule: Schedule,
+}
+
+impl Pace {
+    fn of_tasks(tasks: u32) -> Self {
+        Self { tasks, parallelism: None, schedule: Schedule::default() }
+    }
 }
 
 impl Builder<'_> {
@@ -286,7 +329,7 @@ impl Builder<'_> {
             if let Some(connections) = built.connections {
                 self.connections.insert(Arc::clone(&source.name), connections);
             }
-            let name = self.unique(&source.name, "source");
+            let name = self.free(&source.name, "source");
             let node = SourceNode {
                 name,
                 by_time: source.by_time && (are_merged || built.source.is_parted()),
@@ -337,12 +380,19 @@ impl Builder<'_> {
     }
 
     /// The name, marked where something else in the graph has it: sinks may be called like operators.
-    fn unique(&mut self, name: &str, kind: &str) -> Arc<str> {
+    fn free(&mut self, name: &str, kind: &str) -> Arc<str> {
         let mut name: Arc<str> = name.into();
         while self.names.contains(&name) {
             name = format!("{name} ({kind})").into();
         }
         self.names.push(Arc::clone(&name));
+        name
+    }
+
+    /// A free name for an operator of the graph.
+    fn unique(&mut self, name: &str, kind: &str, role: Role) -> Arc<str> {
+        let name = self.free(name, kind);
+        self.roles.insert(Arc::clone(&name), role);
         name
     }
 
@@ -366,14 +416,19 @@ impl Builder<'_> {
     }
 
     /// Puts the union before an operator of one input that has a list of them; readers of the list then read the union.
-    fn union(&mut self, name: &str, inputs: &[CheckedInput], union: &Prepared) -> NodeId {
+    fn union(&mut self, name: &Arc<str>, inputs: &[CheckedInput], union: &Prepared, role: Role) -> NodeId {
         let links = inputs.iter().map(|input| self.link(input, 1)).collect();
-        let name = self.unique(&format!("{name}/input"), "union");
-        self.part(name, &union.parts[0], links, 1, None, Schedule::default())
+        let of = Owner { operator: Arc::clone(name), memory: None };
+        let name = self.unique(&format!("{name}/input"), "union", role);
+        self.part(name, of, &union.parts[0], links, Pace::of_tasks(1))
     }
 
     fn operator(&mut self, operator: &CheckedOperator) {
-        let united = operator.union.as_ref().map(|union| self.union(&operator.name, &operator.inputs, union));
+        let united = operator.union.as_ref().map(|union| {
+            let role = Role::InputOf(Arc::clone(&operator.name));
+            self.union(&operator.name, &operator.inputs, union, role)
+        });
+        let mut live = Vec::new();
         let mut parts: Vec<NodeId> = Vec::new();
         let count = operator.prepared.parts.len();
         for (index, part) in operator.prepared.parts.iter().enumerate() {
@@ -397,28 +452,22 @@ impl Builder<'_> {
                 }
             });
             let links: Vec<Input> = links.collect();
-            let name = match &part.label {
-                None => self.unique(&operator.name, "operator"),
-                Some(label) => self.unique(&format!("{}/{label}", operator.name), "operator"),
-            };
+            let name = PartName { operator: Arc::clone(&operator.name), label: part.label.clone() };
+            let name = self.unique(&name.to_string(), "operator", Role::Operator(name));
+            live.push(LivePart { node: Arc::clone(&name), tasks });
+            let of = Owner { operator: Arc::clone(&operator.name), memory: operator.prepared.memory };
             // A schedule is the operator's own: its stages keep pace with their input.
             let schedule = if index + 1 == count { operator.schedule } else { Schedule::default() };
-            parts.push(self.part(name, part, links, tasks, operator.parallelism, schedule));
+            let pace = Pace { tasks, parallelism: operator.parallelism, schedule };
+            parts.push(self.part(name, of, part, links, pace));
             self.operators.last_mut().expect("a part has been pushed").apart = operator.prepared.apart;
         }
         let last = parts.last().copied().expect("every operator has a part");
         self.outputs.push((last, operator.output_tasks()));
+        self.parts.push(live);
     }
 
-    fn part(
-        &mut self,
-        name: Arc<str>,
-        part: &Part,
-        inputs: Vec<Input>,
-        tasks: u32,
-        parallelism: Option<u32>,
-        schedule: Schedule,
-    ) -> NodeId {
+    fn part(&mut self, name: Arc<str>, of: Owner, part: &Part, inputs: Vec<Input>, pace: Pace) -> NodeId {
         let factory = Arc::clone(&part.factory);
         let services = self.services.clone();
         let folder = self.folder.clone();
@@ -426,16 +475,18 @@ impl Builder<'_> {
         let factory: TaskFactory<dyn Operator> = Box::new(move |info| {
             let folder = folder.task(&info.operator, info.index);
             let durable = resumes.as_ref().map(|resumes| resumes.task(&info.operator, info.index));
-            factory(&TaskContext { info, folder, services: &services, durable })
+            let memory = services.shares.of_task(of.memory, info.tasks);
+            let operator = &of.operator;
+            factory(&TaskContext { info, operator, folder, services: &services, memory, durable })
         });
         self.push(OperatorNode {
             name,
             inputs,
             outputs: part.outputs.clone(),
             factory,
-            tasks,
-            parallelism,
-            schedule,
+            tasks: pace.tasks,
+            parallelism: pace.parallelism,
+            schedule: pace.schedule,
             publishes: false,
             apart: false,
         })
@@ -455,7 +506,8 @@ impl Builder<'_> {
     ) -> Option<NodeId> {
         let inputs = match &sink.union {
             Some(union) => {
-                vec![Input::new(self.union(name, &sink.inputs, union), 0, Partitioning::Forward)]
+                let union = self.union(name, &sink.inputs, union, Role::InputOfSink);
+                vec![Input::new(union, 0, Partitioning::Forward)]
             }
             None if follows(self.job, sink) => {
                 let mut input = sink.inputs[0].clone();
@@ -501,7 +553,8 @@ impl Builder<'_> {
                 Input::new(from, answers.output, Partitioning::Global),
                 Input::new(NodeId::Source(source), 1, Partitioning::Global),
             ];
-            let name = self.unique(&format!("{}/reply", self.job.sources[source].name), "replies");
+            let name = format!("{}/reply", self.job.sources[source].name);
+            let name = self.unique(&name, "replies", Role::Replies);
             self.end(name, inputs, factory, true);
         }
     }
@@ -516,7 +569,7 @@ impl Builder<'_> {
         let limits = self.job.sources.iter();
         let limits =
             limits.filter_map(|source| Some((source.name.to_string(), source.reject_limit?))).collect();
-        let name = self.unique("rejects", "writer");
+        let name = self.unique("rejects", "writer", Role::Rejects);
         // No sink of a job file has such a name.
         let durable = store.map(|store| store.sink("(rejects)", &name));
         let settings = RejectsSettings {

@@ -8,7 +8,7 @@
 //! * [`operator`]: the traits of an operator of a job file, and the ones that come with this build.
 //! * [`backends`]: where the tasks of a job keep their state.
 //! * [`continuing`]: which queries go on with it, and which begin empty.
-//! * [`metrics`]: how queries are spread over keyed stages.
+//! * [`queries`]: queries of operators, which come and go while a job runs.
 //! * [`inspect`]: looks into the files of jobs on disk and checks them.
 //! * [`mod@reference`]: all of it in Markdown, for `docs/jobs.md` and `thalweg help`.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
@@ -24,10 +24,11 @@ mod graph;
 pub mod inspect;
 pub mod job_file;
 pub mod left_out;
-pub mod metrics;
+pub mod memory;
 mod node;
 pub mod operator;
 mod overlaps;
+pub mod queries;
 pub mod reference;
 mod remote;
 pub mod skip;
@@ -36,7 +37,7 @@ pub mod tables;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use durable::CycleFigures;
-pub use graph::probe;
+pub use graph::{Role, probe};
 pub use job_file::{CheckOptions, CheckedJob, JobFile, json_schema};
 pub use left_out::LeftOut;
 pub use node::{JobEnd, Node, NodeOptions, RunningJob, Summary};

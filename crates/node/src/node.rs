@@ -11,8 +11,7 @@ use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Reach, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
-    Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime,
-    SystemClock,
+    Clock, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime, SystemClock,
 };
 use thalweg_state::Interrupt;
 use thalweg_storage::{ChunkBudget, IoPool, RealFs, failed_sync};
@@ -25,20 +24,21 @@ use crate::continuing::{self, QueryNews};
 use crate::data_dir::{DataDir, JobDir};
 use crate::drop_query::DropQuery;
 use crate::durable::{Committer, CycleFigures, Store, new_run};
-use crate::graph;
+use crate::graph::{self, Role};
 use crate::job_file::check::PARTITIONINGS;
-use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
+use crate::job_file::{CheckOptions, CheckedJob, Endpoint};
 use crate::left_out::LeftOut;
-use crate::metrics::{AnswerCounts, FailingQueries, LiveQueries, MetricsSpec, QueryChange};
-use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
+use crate::memory::Shares;
+use crate::operator::{AnswerCounts, OperatorPlugin, Operators, Services};
+use crate::queries::{
+    FailingQueries, LiveQueries, command_of, has_queries, with_live_changes, without_queries,
+};
 use crate::skip::Skip;
 #[cfg(feature = "tables")]
 use crate::tables::{CommittedTables, NodeTables};
 
 /// Memory for chunks where a job does not say.
 const CHUNK_MEMORY: u64 = 256 << 20;
-/// Memory of state where a job does not say, for elements: groups are not bounded then.
-const STATE_MEMORY: u64 = 256 << 20;
 /// Reservoirs write in the background and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
 
@@ -301,7 +301,7 @@ impl Node {
             }
         };
         let dropped: Vec<DropQuery> =
-            dropped.iter().filter(|dropped| has_operator(&job, dropped)).cloned().collect();
+            dropped.iter().filter(|dropped| has_queries(&job, &dropped.operator)).cloned().collect();
         let job = match &mut store {
             None => without_queries(job, &dropped),
             Some(store) => {
@@ -314,7 +314,7 @@ impl Node {
                 for QueryNews { operator, query, what } in continuing::news(&job, store.record())? {
                     tracing::warn!(job = %job.name, operator = operator.as_str(), query = query.as_str(), "{what}");
                 }
-                continuing::tell_missed(&mut job, store.record());
+                continuing::go_on(&mut job, store.record());
                 job
             }
         };
@@ -331,8 +331,7 @@ impl Node {
             pool: Arc::clone(&self.pool),
             chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
             state: job.state.clone(),
-            stage_memory: stage_memory(&job),
-            element_memory: element_memory(&job),
+            shares: Shares::of(&job),
             backends,
             answers: AnswerCounts::default(),
             failing: FailingQueries::default(),
@@ -344,23 +343,21 @@ impl Node {
             .collect();
         let mut built = graph::build(&job, &folder, &services, &skips, store.as_mut())?;
         built.options.read_only_when_full = self.read_only_when_full;
-        let queries: Arc<BTreeMap<Arc<str>, LiveQueries>> = Arc::new(
-            job.operators
-                .iter()
-                .filter_map(|operator| {
-                    let spec = operator.prepared.metrics.as_ref()?;
-                    let partitions = operator.part_tasks(Tasks::Partitions);
-                    Some((Arc::clone(&operator.name), LiveQueries::new(spec, partitions)))
-                })
-                .collect(),
-        );
+        let mut queries: BTreeMap<Arc<str>, LiveQueries> = BTreeMap::new();
+        for (operator, parts) in job.operators.iter().zip(built.parts) {
+            if let Some(known) = &operator.prepared.queries {
+                let live = LiveQueries::new(&operator.name, known, parts)?;
+                queries.insert(Arc::clone(&operator.name), live);
+            }
+        }
+        let queries = Arc::new(queries);
         let started = Instant::now();
         let mut committer = None;
         let running = match store {
             None => self.runtime.start(built.graph, built.options)?,
             Some(store) => {
                 let live = Arc::clone(&queries);
-                let commands = Box::new(move |record: &[u8]| again(&live, &dropped, record));
+                let commands = Box::new(move |record: &[u8]| command_of(&live, &dropped, record));
                 let begun = store.start(&mut built.graph.sources, commands, interrupt)?;
                 committer = Some(Arc::clone(&begun.committer));
                 let mut outcome = Ok(());
@@ -391,6 +388,7 @@ impl Node {
             sinks: built.sinks,
             rejects: built.rejects,
             answering: built.answering,
+            roles: built.roles,
             answers: services.answers,
             committer,
             started,
@@ -478,98 +476,6 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
-/// of the changes that are not in its file by now. Readers of the answers are bound to the queries of the file all the
-/// same, as it was while the job ran.
-pub(crate) fn with_live_changes(
-    mut job: CheckedJob,
-    changes: &[QueryChange],
-) -> Result<(CheckedJob, Vec<QueryChange>), Error> {
-    let (mut changed, mut kept) = (Vec::new(), Vec::new());
-    for change in changes {
-        // An operator that is gone from the file takes its queries with it.
-        let operator = job.operators.iter_mut().find(|operator| *operator.name == *change.operator);
-        let Some(operator) = operator else { continue };
-        let Some(metrics) = &operator.prepared.metrics else { continue };
-        let in_file = metrics.query(&change.query).map(|query| query.text.clone());
-        let mut spec = MetricsSpec::clone(metrics);
-        match (in_file, &change.text) {
-            // The file has been brought up to date, or gives the name to another query: it has the last word.
-            (None, None) => continue,
-            (Some(is), Some(text)) if is == *text => continue,
-            (Some(is), _) if !change.is_of(&is) => continue,
-            (_, Some(text)) => {
-                spec.drop(&change.query);
-                spec.add(&change.query, text).map_err(|error| {
-                    Error::user(format!(
-                        "query {:?}, which was added while job {:?} ran, does not fit it any more: {error}",
-                        change.query, job.name
-                    ))
-                    .with_hint(format!(
-                        "start without it: --drop-query {}/{}; or change the job file back, or begin anew with another name",
-                        change.operator, change.query
-                    ))
-                })?;
-                changed.push(format!("with {:?}", change.query));
-            }
-            (Some(_), None) => {
-                spec.drop(&change.query);
-                changed.push(format!("without {:?}", change.query));
-            }
-        }
-        operator.prepared.set_metrics(spec);
-        kept.push(change.clone());
-    }
-    if !changed.is_empty() {
-        tracing::warn!(
-            job = %job.name,
-            queries = changed.join(", "),
-            "queries were added and dropped while the job ran, and it goes on with that: bring the job file up to date"
-        );
-    }
-    Ok((job, kept))
-}
-
-/// Whether the job has a `metrics` operator of this name.
-fn has_operator(job: &CheckedJob, dropped: &DropQuery) -> bool {
-    let has_queries = |operator: &CheckedOperator| operator.prepared.metrics.is_some();
-    job.operators.iter().any(|operator| *operator.name == *dropped.operator && has_queries(operator))
-}
-
-/// The job without some queries of its file; their declared fields stay.
-fn without_queries(mut job: CheckedJob, dropped: &[DropQuery]) -> CheckedJob {
-    for DropQuery { operator, query } in dropped {
-        let found = job.operators.iter_mut().find(|other| *other.name == **operator);
-        let Some(found) = found else { continue };
-        let Some(metrics) = found.prepared.metrics.as_ref().filter(|metrics| metrics.query(query).is_some())
-        else {
-            continue;
-        };
-        let mut spec = MetricsSpec::clone(metrics);
-        spec.drop(query);
-        found.prepared.set_metrics(spec);
-        tracing::warn!(job = %job.name, operator = operator.as_str(), query = query.as_str(), "left a query of the job file out");
-    }
-    job
-}
-
-/// Makes a command of the order log again.
-fn again(
-    queries: &BTreeMap<Arc<str>, LiveQueries>,
-    dropped: &[DropQuery],
-    record: &[u8],
-) -> Result<Command, Error> {
-    let change = QueryChange::of_record(record)?;
-    if dropped.iter().any(|dropped| dropped.is(&change.operator, &change.query)) {
-        return Ok(Command::nothing());
-    }
-    match queries.get(change.operator.as_str()) {
-        Some(live) => live.again(&change),
-        // The operator is gone from the job file, and its queries with it.
-        None => Ok(Command::nothing()),
-    }
-}
-
 /// A job that has been started.
 pub struct RunningJob {
     checked: CheckedJob,
@@ -580,12 +486,13 @@ pub struct RunningJob {
     connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     sinks: Vec<(Arc<str>, SinkReport)>,
     rejects: RejectCounts,
-    /// The `metrics` operators whose answers leave the job.
+    /// The operators whose answers leave the job.
     answering: Option<Vec<Arc<str>>>,
+    roles: BTreeMap<Arc<str>, Role>,
     answers: AnswerCounts,
     /// `None` where the job does not outlive its process.
     committer: Option<Arc<Committer>>,
-    /// Queries of each `metrics` operator.
+    /// Queries of each operator that has any.
     queries: Arc<BTreeMap<Arc<str>, LiveQueries>>,
     started: Instant,
     /// How long it ran, once its end was seen.
@@ -611,14 +518,19 @@ impl RunningJob {
         &self.job
     }
 
-    /// The queries of a `metrics` operator, to be added to, dropped and read while it runs.
+    /// The queries of an operator, to be added to, dropped and read while it runs.
     pub fn queries(&self, operator: &str) -> Option<&LiveQueries> {
         self.queries.get(operator)
     }
 
     /// Names of the operators that have queries.
-    pub fn metrics(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub fn queried(&self) -> impl Iterator<Item = &Arc<str>> {
         self.queries.keys()
+    }
+
+    /// What an operator of the graph is in the job file, by its name in [`RunningJob::stats`].
+    pub fn role(&self, operator: &str) -> Option<&Role> {
+        self.roles.get(operator)
     }
 
     /// How cycles are committed; `None` where nothing is kept.
@@ -760,9 +672,9 @@ impl JobEnd {
 
 /// What a job has done.
 ///
-/// Answers are those of the last `metrics` operators before sinks and replies, one per record: those that only feed
-/// another `metrics` do not count, and an answer that several sinks take counts once. Where a job has no `metrics`, they
-/// are the records that reached its sinks, once for sinks that read the same. Rejects are those of sources and operators.
+/// Answers are those of the last operators before sinks and replies that answer each record, as `metrics` does: those that
+/// only feed another such operator do not count, and an answer that several sinks take counts once. Where no operator of a
+/// job answers, they are the records that reached its sinks, once for sinks that read the same. Rejects are those of sources and operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     pub records: u64,
@@ -806,27 +718,4 @@ impl fmt::Display for Summary {
         )?;
         if self.left_out.is_empty() { Ok(()) } else { write!(f, " left_out={}", self.left_out) }
     }
-}
-
-/// Three quarters of `state.memory` in equal parts: keys are spread by their hashes, so tasks have about as many groups.
-/// The last quarter is for elements.
-fn stage_memory(job: &CheckedJob) -> Option<usize> {
-    let stages = job.operators.iter().filter(|operator| operator.prepared.metrics.is_some());
-    let keyed = |operator: &CheckedOperator| -> usize {
-        let parts = operator.prepared.parts.iter().filter(|part| part.tasks == Tasks::Partitions);
-        parts.map(|part| operator.part_tasks(part.tasks) as usize).sum()
-    };
-    let tasks: usize = stages.map(keyed).sum();
-    let memory = usize::try_from(job.state.memory?).unwrap_or(usize::MAX);
-    Some(memory / 4 * 3 / tasks.max(1))
-}
-
-/// A quarter of `state.memory`, in equal parts for the operators of elements.
-fn element_memory(job: &CheckedJob) -> usize {
-    let has_elements = |operator: &&CheckedOperator| {
-        operator.prepared.kept_by.is_some() && operator.prepared.metrics.is_none()
-    };
-    let operators = job.operators.iter().filter(has_elements).count();
-    let memory = job.state.memory.unwrap_or(STATE_MEMORY) / 4 / operators.max(1) as u64;
-    usize::try_from(memory).unwrap_or(usize::MAX)
 }

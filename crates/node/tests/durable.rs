@@ -23,6 +23,8 @@ mod locks;
 mod older;
 #[path = "durable/order.rs"]
 mod order;
+#[path = "durable/own.rs"]
+mod own;
 #[path = "durable/poison.rs"]
 mod poison;
 #[path = "durable/sinks.rs"]

@@ -6,6 +6,8 @@
 //! * A source: [`SourcePlugin`], [`Source`], and for its decode tasks [`SourceDecoder`] around a [`RecordDecoder`].
 //! * A format: [`FormatPlugin`]; [`LineFormat`] where records are lines, else [`RecordFormat`]; an [`Encoder`].
 //! * An operator: [`OperatorPlugin`]; [`RecordOperator`] record by record, or [`Operator`] over batches.
+//! * An operator of several parts, with answers, or with a share of memory: the fields of [`Prepared`]. One whose queries come
+//!   and go while the job runs: [`Queries`].
 //! * An operator with state by key: an [`Element`], which [`Prepared::elements`] runs and keeps through a crash.
 //! * A sink: [`SinkPlugin`] and an operator that emits nothing.
 //! * A partitioner: [`Partitioner`].
@@ -41,8 +43,11 @@ pub use thalweg_flow::{
 pub use thalweg_node::job_file::keys::{KeySpec, Shape};
 pub use thalweg_node::operator::element;
 pub use thalweg_node::operator::{
-    ElementPlan, Inputs, Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Stream, TaskContext,
-    Tasks,
+    AnswerCount, Answers, ElementPlan, Inputs, KeptBy, Later, Memory, NamedOutput, OperatorCheck,
+    OperatorPlugin, Part, PartInput, PartName, Prepared, Stream, TaskContext, Tasks,
+};
+pub use thalweg_node::queries::{
+    Present, Queries, QueryCommand, QueryError, QueryPlan, QueryText, Requeried,
 };
 pub use thalweg_node::{Diagnostic, Diagnostics, JobEnd, JobFile, Node, NodeOptions, RunningJob, Summary};
 pub use thalweg_types::{

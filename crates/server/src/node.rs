@@ -11,15 +11,16 @@ use std::time::Duration;
 use thalweg_connect::{Ingress, Reach};
 use thalweg_flow::JobState;
 use thalweg_node::continuing::foretell;
-use thalweg_node::metrics::{DroppedQuery, LiveQueries, QueryError};
-use thalweg_node::{CheckOptions, CheckedJob, Diagnostics, JobFile, Node, RunningJob};
+use thalweg_node::operator::PartName;
+use thalweg_node::queries::{DroppedQuery, LiveQueries, QueryError};
+use thalweg_node::{CheckOptions, CheckedJob, Diagnostics, JobFile, Node, Role, RunningJob};
 use thalweg_types::{Error, Micros};
 
 use crate::control::{
     Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness,
     Stop, StopSummary, TextKind,
 };
-use crate::snapshot::{Commits, DroppedSnapshot, JobSnapshot, QuerySnapshot, State};
+use crate::snapshot::{Commits, DroppedSnapshot, JobSnapshot, OperatorSnapshot, QuerySnapshot, State};
 use crate::starting::Starting;
 
 /// [`Control`] over a [`Node`].
@@ -99,7 +100,7 @@ impl NodeControl {
         let job = self.find(&path.job)?;
         let queries = job
             .queries(&path.operator)
-            .ok_or_else(|| not_found(Kind::Operator, &path.operator, job.metrics()))?;
+            .ok_or_else(|| not_found(Kind::Operator, &path.operator, job.queried()))?;
         if !(reads && job.is_read_only()) {
             refuse_ended(&job)?;
         }
@@ -358,15 +359,29 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
     }
     for operator in &mut shown.operators {
         let name = operator.name.as_str();
-        if let Some(place) = job.sinks().iter().position(|(sink, _)| **sink == *name) {
-            operator.is_sink = true;
-            if checked.sinks[place].plugin.expires(&checked.sinks[place].options) {
-                operator.expired = Some(job.sinks()[place].1.expired());
+        let kind_of = |name: &str| {
+            let found = checked.operators.iter().find(|checked| *checked.name == *name);
+            found.map_or("", |checked| checked.plugin.name())
+        };
+        operator.kind = match job.role(name) {
+            Some(Role::Sink(place)) => {
+                let sink = &checked.sinks[*place];
+                operator.is_sink = true;
+                if sink.plugin.expires(&sink.options) {
+                    operator.expired = Some(job.sinks()[*place].1.expired());
+                }
+                sink.plugin.name().to_owned()
             }
-            checked.sinks[place].plugin.name().clone_into(&mut operator.kind);
-            continue;
-        }
-        if let Some(queries) = job.queries(name) {
+            Some(Role::Operator(PartName { operator, label: None })) => kind_of(operator).to_owned(),
+            Some(Role::Operator(PartName { operator, label: Some(_) }) | Role::InputOf(operator)) => {
+                format!("{}/part", kind_of(operator))
+            }
+            // A reject has the time of its arrival, which says nothing about lag.
+            Some(Role::InputOfSink) => without_lag(operator, "input"),
+            Some(Role::Replies) => without_lag(operator, "reply"),
+            Some(Role::Rejects) | None => without_lag(operator, "rejects"),
+        };
+        if let Some(queries) = job.queries(operator.name.as_str()) {
             let listed = queries.list().into_iter();
             operator.queries = listed.map(|(name, text)| QuerySnapshot { name, text }).collect();
             let dropped = queries.dropped().into_iter();
@@ -374,33 +389,26 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
                 .map(|DroppedQuery { name, text, said }| DroppedSnapshot { name, text, said })
                 .collect();
         }
-        // Parts are called after the operator that they belong to.
-        let (owner, part) = name.split_once('/').map_or((name, None), |(owner, part)| (owner, Some(part)));
-        let kind = checked
-            .operators
-            .iter()
-            .find(|checked| *checked.name == *owner)
-            .map(|checked| checked.plugin.name());
-        if kind.is_none() {
-            // Replies and rejects: a reject has the time of its arrival, which says nothing about lag.
-            operator.lag = None;
-        }
-        operator.kind = match (kind, part) {
-            (Some(kind), None) => kind.to_owned(),
-            (Some(kind), Some(_)) => format!("{kind}/part"),
-            (None, Some(part)) => part.to_owned(),
-            (None, None) => name.to_owned(),
-        };
     }
-    // A `metrics` operator is as far as its stages.
-    let stages: Vec<(String, Micros)> = shown
+    // An operator of several parts is as far as those.
+    let parts: Vec<(Arc<str>, Micros)> = shown
         .operators
         .iter()
-        .filter_map(|part| Some((part.name.split_once('/')?.0.to_owned(), part.task_time?)))
+        .filter_map(|part| match job.role(&part.name)? {
+            Role::Operator(PartName { operator, label: Some(_) }) => {
+                Some((Arc::clone(operator), part.task_time?))
+            }
+            _ => None,
+        })
         .collect();
     for operator in &mut shown.operators {
-        let own = stages.iter().filter(|(owner, _)| *owner == operator.name).map(|(_, time)| *time);
+        let own = parts.iter().filter(|(owner, _)| **owner == *operator.name).map(|(_, time)| *time);
         operator.task_time = operator.task_time.max(own.max());
     }
     shown
+}
+
+fn without_lag(operator: &mut OperatorSnapshot, kind: &str) -> String {
+    operator.lag = None;
+    kind.to_owned()
 }

@@ -24,7 +24,7 @@ use super::record::{CommitRecord, CommittedSource, Position, VERSION};
 use super::{Journal, SourceNumbers};
 use crate::data_dir::JobLock;
 use crate::job_file::NO_RETENTION;
-use crate::metrics::QueryChange;
+use crate::queries::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
 const OPEN: usize = 2;

@@ -30,16 +30,10 @@ pub(super) fn of(job: &CheckedJob) -> Value {
 
 fn of_operator(job: &CheckedJob, operator: &CheckedOperator) -> Option<Value> {
     let prepared = &operator.prepared;
-    // The stage without a key comes and goes with the queries that need it, and is one task whatever the job says.
-    let keys: Vec<String> = match &prepared.metrics {
-        Some(metrics) => {
-            let keyed = metrics.stages.iter().filter(|stage| !stage.keys.is_empty());
-            keyed.map(|stage| stage.label.clone()).collect()
-        }
-        None => prepared.keyed.iter().map(|(_, fields)| format!("{fields:?}")).collect(),
-    };
     let kept_by = prepared.kept_by.as_ref();
-    if prepared.metrics.is_none() && keys.is_empty() && kept_by.is_none() {
+    let mut keys: Vec<String> = prepared.keyed.iter().map(|(_, fields)| format!("{fields:?}")).collect();
+    keys.extend(kept_by.iter().flat_map(|kept_by| kept_by.keys.iter().cloned()));
+    if keys.is_empty() && kept_by.is_none() {
         return None;
     }
     let is_split = !keys.is_empty() || kept_by.is_some_and(|kept_by| kept_by.is_split);
@@ -51,6 +45,12 @@ fn of_operator(job: &CheckedJob, operator: &CheckedOperator) -> Option<Value> {
         "kept_by": kept_by.map(|kept_by| &kept_by.parts),
         "times": times(job, operator),
     }))
+}
+
+/// Names and types of the operators that kept state.
+pub(super) fn operators(before: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let operators = before["operators"].as_array().into_iter().flatten();
+    operators.filter_map(|operator| Some((operator["name"].as_str()?, operator["type"].as_str()?)))
 }
 
 /// What the event time of each source is from which records come to an operator.

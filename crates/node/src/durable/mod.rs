@@ -39,8 +39,8 @@ use thalweg_types::{Error, Micros, Offset, Seq};
 use crate::data_dir::{JobDir, JobLock};
 use crate::drop_query::DropQuery;
 use crate::job_file::{Ack, CheckedJob};
-use crate::metrics::QueryChange;
 use crate::operator::TaskResume;
+use crate::queries::QueryChange;
 use committer::CommitWork;
 
 use journal::Journalled;
@@ -158,6 +158,11 @@ pub(crate) fn look(fs: &dyn Fs, job: &str, folder: &JobDir) -> Result<Option<Com
 /// Of class user where it has been changed in a way that its state does not survive.
 pub(crate) fn check(record: &CommitRecord, job: &CheckedJob) -> Result<(), Error> {
     identity::check(&record.job, &identity::of(job), &job.name)
+}
+
+/// Names and types of the operators that kept state when a commit was made.
+pub(crate) fn operators_of(record: &CommitRecord) -> impl Iterator<Item = (&str, &str)> {
+    identity::operators(&record.job)
 }
 
 /// What a file of a job is identified by: its kind and name, and the run of its job's commit log. So a file of another
@@ -685,8 +690,8 @@ mod tests {
     use crate::NodeOptions;
     use crate::backends::Backends;
     use crate::job_file::JobFile;
-    use crate::metrics::AnswerCounts;
-    use crate::operator::Services;
+    use crate::memory::Shares;
+    use crate::operator::{AnswerCounts, Services};
 
     const JOB: &str = "\
 name: j
@@ -721,8 +726,7 @@ sinks:
             pool: IoPool::new(1),
             chunks: ChunkBudget::new(1 << 20),
             state: job.state.clone(),
-            stage_memory: None,
-            element_memory: 16 << 20,
+            shares: Shares::of(&job),
             backends: Backends::unused(&job.state),
             answers: AnswerCounts::default(),
             failing: Default::default(),

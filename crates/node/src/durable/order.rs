@@ -19,7 +19,7 @@ use thalweg_types::{Error, Seq, SeqRange};
 
 use super::SourceNumbers;
 use crate::drop_query::DropQuery;
-use crate::metrics::QueryChange;
+use crate::queries::QueryChange;
 
 /// Kinds of entries. Persisted.
 const RUN: u8 = 1;

@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thalweg_types::{Error, Micros, Offset, Seq};
 
-use crate::metrics::QueryChange;
+use crate::operator::PartName;
+use crate::queries::QueryChange;
 
 /// Persisted.
 pub(super) const VERSION: u32 = 1;
@@ -69,6 +70,14 @@ impl CommitRecord {
 
     pub(crate) fn part(&self, operator: &str, task: u32) -> Option<Vec<u8>> {
         self.parts.get(&Self::part_name(operator, task)).map(|position| position.0.clone())
+    }
+
+    /// What the tasks of all parts said.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (PartName, u32, &[u8])> {
+        self.parts.iter().filter_map(|(name, position)| {
+            let (part, task) = name.rsplit_once('/')?;
+            Some((PartName::parse(part), task.parse().ok()?, position.0.as_slice()))
+        })
     }
 
     /// The record of a job that has done nothing yet.
@@ -142,6 +151,8 @@ mod tests {
         assert_eq!(CommitRecord::decode(&bytes).unwrap(), record);
         assert_eq!(record.part("features/card", 0), Some(Vec::new()));
         assert_eq!(record.part("features/card", 1), None);
+        let name = PartName { operator: "features".into(), label: Some("card".into()) };
+        assert_eq!(record.tasks().collect::<Vec<_>>(), [(name, 0, &[][..])]);
         let newer = String::from_utf8(bytes).unwrap().replacen("\"version\":1", "\"version\":2", 1);
         let error = CommitRecord::decode(newer.as_bytes()).unwrap_err();
         assert_eq!(error.class(), thalweg_types::Class::User);

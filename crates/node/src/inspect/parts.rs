@@ -9,7 +9,7 @@ use thalweg_connect::sink::running::Sum;
 use thalweg_state::{Version, indexed};
 use thalweg_storage::ChunkId;
 
-use crate::metrics::durable as stages;
+use crate::operator::metrics::durable as stages;
 
 /// What a part names on disk.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,48 +1,52 @@
 //! Operators of a job file: the traits of a plug-in, and the list of those in this build.
 //!
-//! A plug-in checks its keys against the streams that it reads and says what it emits; the graph is built from
-//! that. Most are one operator of the graph; one that is several (as `metrics` is a stage per key and a merge)
-//! gives them as a list.
+//! A plug-in checks its keys against the streams that it reads and says what it is: its outputs, its parts, and what
+//! the node does with it ([`Prepared`]). The node asks for no operator by its name: ours have nothing that those of
+//! users cannot have.
+//!
+//! * `prepared`: what an operator became, and its parts.
+//! * `task`: what each of its tasks is made with.
+//! * `late`: what all operators that judge their records say of late ones.
 //!
 //! Not here: inputs, task counts and schedules, which are the same for every operator (`job_file::check`).
 
 pub mod element;
 mod filter;
+pub mod late;
 mod map;
-mod metrics;
+pub(crate) mod metrics;
+mod prepared;
 mod reject;
 mod relay;
 mod split;
 mod table_join;
+mod task;
 pub(crate) mod union;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_connect::{OptionKind, Options};
 use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier};
-use thalweg_flow::{
-    FieldType, Get, Operator, Partitioner, Partitioning, PerRecord, RecordOperator, TaskInfo,
-};
-use thalweg_storage::{ChunkBudget, Fs, IoPool};
-use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema};
+use thalweg_flow::{FieldType, Get, Partitioner};
+use thalweg_types::{DataType, Error, LatePolicy, Micros, Schema};
 
-use crate::backends::Backends;
-use crate::job_file::StateSettings;
+use crate::continuing::{QueryNews, Saved};
 use crate::job_file::check::source::read_schema;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{AnswerCounts, FailingQueries, MetricsSpec};
 
 pub use element::{Aggregate, Changes, Count, ElementPlan, Join};
 pub use filter::Filter;
 pub use map::Map;
 pub use metrics::Metrics;
+pub use prepared::{
+    Answers, KeptBy, Later, Loads, Memory, NamedOutput, Part, PartInput, PartName, Prepared, Tasks,
+};
 pub use relay::Relay;
 pub use split::Split;
+pub use task::{AnswerCount, AnswerCounts, OperatorFactory, Services, TaskContext, TaskResume};
 pub use union::Union;
 
 /// A stream of a job: its fields, and its order and ids.
@@ -55,7 +59,7 @@ pub struct Stream {
     /// What the streams that it was made of say differently.
     pub(crate) clashes: Clashes,
     pub(crate) apart: Option<Apart>,
-    /// Answers of a `metrics`: of those that were late, `late` says so, and rejects have a line.
+    /// Answers of an operator that judges: of those that were late, `late` says so, and rejects have a line.
     pub(crate) is_judged: bool,
 }
 
@@ -97,236 +101,6 @@ pub struct Dedup {
     pub span: Micros,
 }
 
-/// Makes one task of an operator; called once per task when the job starts.
-pub type OperatorFactory = Arc<dyn Fn(&TaskContext<'_>) -> Result<Box<dyn Operator>, Error> + Send + Sync>;
-
-/// The arguments that a task is made with.
-pub struct TaskContext<'a> {
-    pub info: &'a TaskInfo,
-    /// `tasks/OPERATOR/PARTITION` of the job's folder: the task's own, and not there until it makes it.
-    pub folder: PathBuf,
-    pub services: &'a Services,
-    /// `None` where the job does not outlive its process. Then there is nothing to go on from, and nothing to hand
-    /// over.
-    pub durable: Option<TaskResume>,
-}
-
-/// Where the task of a durable job goes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TaskResume {
-    /// The last cycle that was committed; 0: none.
-    pub cycle: u64,
-    /// What the task's part of that cycle said; `None` where it had no part in it.
-    pub position: Option<Vec<u8>>,
-}
-
-/// Services that the tasks of a job share.
-#[derive(Clone)]
-pub struct Services {
-    pub fs: Arc<dyn Fs>,
-    /// Background reads and writes of the whole node.
-    pub pool: Arc<IoPool>,
-    /// Memory for chunks of reservoirs, `state.chunk_memory` of the job.
-    pub chunks: Arc<ChunkBudget>,
-    pub state: StateSettings,
-    /// The part of `state.memory` for the groups of each keyed stage's task, if they have a back end.
-    pub stage_memory: Option<usize>,
-    /// The part of `state.memory` for each operator of elements that has a back end.
-    pub element_memory: usize,
-    /// Open the tasks' state.
-    pub backends: Backends,
-    /// What the `metrics` operators of the job have answered.
-    pub answers: AnswerCounts,
-    /// Receives failures of queries that were added to the job.
-    pub failing: FailingQueries,
-}
-
-/// One output that others can read as `operator.name`; the first is what `operator` alone means.
-#[derive(Clone, Debug)]
-pub struct NamedOutput {
-    pub name: String,
-    pub schema: Schema,
-}
-
-/// How many tasks a part has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tasks {
-    /// As the job file says, or as many as its input has.
-    Declared,
-    One,
-    /// `partitions` of the job file, which the part's state lives by.
-    Partitions,
-}
-
-/// The input of a part.
-#[derive(Clone, Debug)]
-pub enum PartInput {
-    /// Input `port` of the operator, spread as the job file says.
-    Declared { port: usize },
-    /// Input `port` of the operator, spread so whatever the job file says.
-    Outer { port: usize, partitioning: Partitioning },
-    /// An earlier part of the same operator.
-    Part { index: usize, output: usize, partitioning: Partitioning },
-}
-
-/// One operator of the graph.
-#[derive(Clone)]
-pub struct Part {
-    /// `None` for the operator itself, otherwise it is called `operator/label`.
-    pub label: Option<String>,
-    pub inputs: Vec<PartInput>,
-    pub outputs: Vec<Schema>,
-    pub tasks: Tasks,
-    pub factory: OperatorFactory,
-}
-
-/// What an operator became.
-#[derive(Clone)]
-pub struct Prepared {
-    /// Outputs of the last part, in its order.
-    pub outputs: Vec<NamedOutput>,
-    /// Parts in an order in which each comes after those that it reads; the last one is the operator itself.
-    pub parts: Vec<Part>,
-    /// Output of the last part that carries rejects.
-    pub rejects: Option<usize>,
-    /// For `metrics`: the queries.
-    pub metrics: Option<Arc<MetricsSpec>>,
-    /// Inputs whose records with equal values in some fields must reach the same task, and the places of the fields.
-    pub keyed: Vec<(usize, Vec<usize>)>,
-    /// Its saved state cannot be read without these, besides its name, type and partitions; `None` if it saves none, or
-    /// says so with `metrics` or `keyed`.
-    pub kept_by: Option<KeptBy>,
-    /// Whether it judges its records by the order and ids of their streams, as operators with state do;
-    /// otherwise it passes them on, or makes others of them, one by one.
-    pub judges: bool,
-    /// Records that it emits later than the records that they are made of.
-    pub later: Option<Later>,
-    /// It has no key, and as many tasks as `partitions` says, over which its inputs are spread as declared.
-    pub takes_partitions: bool,
-    /// It may emit much more than it is given: its tasks are its own, and say how many records they take at once.
-    pub apart: bool,
-    /// Files that its tasks load when they are made.
-    pub loads: Option<Loads>,
-}
-
-/// Files that an operator loads.
-#[derive(Clone)]
-pub struct Loads {
-    pub files: Vec<PathBuf>,
-    /// Tries to load them, with the errors of a start; nothing is made or changed.
-    pub probe: Arc<dyn Fn() -> Result<(), Error> + Send + Sync>,
-}
-
-/// Records that are emitted once the time of their task has passed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Later {
-    /// How much older their event time may be than that of the records that are read, in microseconds.
-    pub behind: Micros,
-    /// Their fields that split them over the tasks.
-    pub key: Vec<String>,
-}
-
-impl Prepared {
-    /// Whether it keeps elements: it judges its records, and answers no queries.
-    pub(crate) fn is_of_elements(&self) -> bool {
-        self.judges && self.metrics.is_none()
-    }
-
-    /// Gives a `metrics` operator other queries; its declared schema stays.
-    pub(crate) fn set_metrics(&mut self, spec: MetricsSpec) {
-        let spec = Arc::new(spec);
-        self.parts = metrics::parts(&spec);
-        self.metrics = Some(spec);
-    }
-}
-
-/// What an operator's saved state cannot be read without: keys of the job file, or what else a person calls it, and
-/// what it says in the job. A job that says something else is refused, because its state would be taken for what it
-/// is not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeptBy {
-    /// Whether its partitions are among it.
-    pub is_split: bool,
-    pub parts: BTreeMap<String, String>,
-}
-
-impl KeptBy {
-    /// Adds fields by name and type, because bytes of state have no types.
-    pub fn fields<'f>(&mut self, what: impl Into<String>, fields: impl IntoIterator<Item = &'f Field>) {
-        let fields = fields.into_iter().map(|field| format!("{} {}", field.name, field.data_type));
-        self.parts.insert(what.into(), format!("[{}]", fields.collect::<Vec<_>>().join(", ")));
-    }
-}
-
-impl Prepared {
-    /// One operator with any number of tasks that reads its inputs as declared.
-    pub fn one(
-        inputs: usize,
-        outputs: Vec<NamedOutput>,
-        tasks: Tasks,
-        factory: impl Fn(&TaskContext<'_>) -> Result<Box<dyn Operator>, Error> + Send + Sync + 'static,
-    ) -> Self {
-        let part = Part {
-            label: None,
-            inputs: (0..inputs).map(|port| PartInput::Declared { port }).collect(),
-            outputs: outputs.iter().map(|output| output.schema.clone()).collect(),
-            tasks,
-            factory: Arc::new(factory),
-        };
-        Self {
-            outputs,
-            parts: vec![part],
-            rejects: None,
-            metrics: None,
-            keyed: Vec::new(),
-            kept_by: None,
-            judges: false,
-            later: None,
-            takes_partitions: false,
-            apart: false,
-            loads: None,
-        }
-    }
-
-    /// For an operator that emits once task time has passed: says how late that may be, so that operators
-    /// below do not take its records for late.
-    #[must_use]
-    pub fn emits_later(self, later: Later) -> Self {
-        Self { later: Some(later), ..self }
-    }
-
-    /// As [`Prepared::one`], for an operator written record by record, with the inputs of `check`.
-    pub fn per_record<O: RecordOperator + 'static>(
-        check: &OperatorCheck<'_>,
-        outputs: Vec<NamedOutput>,
-        tasks: Tasks,
-        factory: impl Fn(&TaskContext<'_>) -> Result<O, Error> + Send + Sync + 'static,
-    ) -> Self {
-        let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
-        let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
-        Self::one(inputs.len(), outputs, tasks, move |context| {
-            Ok(Box::new(PerRecord::new(factory(context)?, &inputs, &schemas)))
-        })
-    }
-
-    /// Insists that all records of an input which agree in these fields, by their places, reach the same task,
-    /// because the operator keeps state by them. A job file that spreads them otherwise is refused.
-    #[must_use]
-    pub fn keyed_by(mut self, input: usize, fields: impl Into<Vec<usize>>) -> Self {
-        self.keyed.push((input, fields.into()));
-        self
-    }
-
-    /// Adds parts that its saved state cannot be read without; does nothing if it saves none.
-    #[must_use]
-    pub fn also_kept_by(mut self, add: impl FnOnce(&mut KeptBy)) -> Self {
-        if let Some(kept_by) = &mut self.kept_by {
-            add(kept_by);
-        }
-        self
-    }
-}
-
 /// How many inputs an operator takes. Where it takes one and the job file gives a list, a union is put before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inputs {
@@ -357,6 +131,16 @@ pub trait OperatorPlugin: Send + Sync {
     /// Whether it partitions its input by itself, so that the job file may not.
     fn partitions_itself(&self) -> bool {
         false
+    }
+
+    /// Queries of an operator of this kind that the job does not have any more, as its last commit has them: their state
+    /// goes.
+    ///
+    /// # Errors
+    /// Where what is saved cannot be read.
+    fn gone(&self, operator: &str, saved: &Saved<'_>) -> Result<Vec<QueryNews>, Error> {
+        let _ = (operator, saved);
+        Ok(Vec::new())
     }
 
     /// Checks the keys and returns what the operator emits. Mistakes go to `check`; with one of them the result is

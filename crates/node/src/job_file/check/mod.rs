@@ -22,7 +22,7 @@ use thalweg_flow::CycleSettings;
 use thalweg_types::Micros;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts};
-use crate::operator::Stream;
+use crate::operator::{Operators, Stream};
 
 use super::CheckOptions;
 use super::keys::{self, KeySpec};
@@ -53,18 +53,19 @@ pub struct CheckedJob {
     pub warnings: Vec<Diagnostic>,
     /// The job file with its overrides.
     pub json: serde_json::Value,
+    /// What it was checked against.
+    pub(crate) plugins: Operators,
 }
 
 impl CheckedJob {
-    /// What answers requests to a source that is a door: what `reply` names, else the first `metrics` operator
-    /// that reads it, else the accepted records themselves.
+    /// What answers requests to a source that is a door: what `reply` names, else the first operator that reads it and
+    /// answers each record, else the accepted records themselves.
     pub fn reply_of(&self, source: usize) -> Endpoint {
         if let Some(reply) = self.sources[source].reply {
             return reply;
         }
         let below = operator::below(NodeRef::Source(source), &self.operators);
-        let metrics = below.into_iter().find(|place| self.operators[*place].prepared.metrics.is_some());
-        match metrics {
+        match below.into_iter().find(|place| self.operators[*place].prepared.answers.is_some()) {
             Some(place) => Endpoint { node: NodeRef::Operator(place), output: 0 },
             None => Endpoint { node: NodeRef::Source(source), output: 0 },
         }
@@ -177,6 +178,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
         sinks,
         warnings: Vec::new(),
         json: to_json(root),
+        plugins: options.operators.clone(),
     })
 }
 
@@ -298,8 +300,8 @@ fn warn_unread(
         }
     }
     for (index, operator) in operators.iter().enumerate() {
-        // The values of `metrics` can be read by HTTP.
-        if operator.prepared.metrics.is_none() && !reads(NodeRef::Operator(index)) {
+        // The values of queries can be read by HTTP.
+        if operator.prepared.queries.is_none() && !reads(NodeRef::Operator(index)) {
             warn(context, &named.operators, &operator.name, "nothing reads operator");
         }
     }

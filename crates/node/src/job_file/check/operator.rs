@@ -295,7 +295,7 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     let is_of_elements = prepared.is_of_elements();
     // The last of several is where they come together.
     let place = inputs.last().map_or(section.span, |input| input.spread_span);
-    if !stream::check(section, &prepared, &streams, split, place) {
+    if !stream::check(section, &prepared, &streams, split, key_option(&*plugin), place) {
         return None;
     }
     let names = if union.is_some() { &input_names[..1] } else { &input_names };
@@ -344,6 +344,14 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     })
 }
 
+const PARTITION_BY: &str = "partition_by";
+
+/// The key of an operator's own that names the fields by which it is split.
+fn key_option(plugin: &dyn OperatorPlugin) -> &'static str {
+    let is_list = plugin.options().iter().any(|spec| spec.key == PARTITION_BY);
+    if is_list { PARTITION_BY } else { "key" }
+}
+
 /// Refuses to spread an input of an operator that does so itself.
 fn refuse_spread(section: &Section<'_>, plugin: &dyn OperatorPlugin, prepared: &Prepared, input: &RawInput) {
     let has_one_task = prepared.parts.iter().all(|part| part.tasks == Tasks::One);
@@ -353,7 +361,7 @@ fn refuse_spread(section: &Section<'_>, plugin: &dyn OperatorPlugin, prepared: &
             input.spread_span,
             format!("{} of type {} spreads its input itself", section.what, plugin.name()),
         )
-        .hint(match plugin.options().iter().any(|spec| spec.key == "partition_by") {
+        .hint(match key_option(plugin) == PARTITION_BY {
             true => "leave out \"partition\" here; `partition_by` names the fields",
             false if has_one_task => {
                 "leave it out: without a `key` there is one task; with `partitions: n` there are n, with an element each"

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use thalweg_flow::Partitioning;
-use thalweg_types::{DataType, LatePolicy, Schema};
+use thalweg_types::{LatePolicy, Schema};
 
 use crate::diagnostic::Span;
 use crate::job_file::section::Section;
-use crate::metrics::LATE;
+use crate::operator::late::late_place;
 use crate::operator::{Apart, Clashes, Dedup, PartInput, Prepared, Stream, Tasks};
 
 use super::input::{CheckedInput, Spread};
@@ -59,15 +59,9 @@ pub(super) fn derive(streams: &[Stream], names: &[String], schema: Schema) -> St
         dedup,
         clashes,
         apart: streams.iter().find_map(|stream| stream.apart.clone()),
-        is_judged: streams.iter().all(|stream| stream.is_judged) && says_late(&schema),
+        is_judged: streams.iter().all(|stream| stream.is_judged) && late_place(&schema).is_some(),
         schema,
     }
-}
-
-/// Whether it has the field that says of an answer which stages refused its record.
-fn says_late(schema: &Schema) -> bool {
-    let names = DataType::List(Box::new(DataType::String));
-    schema.field(LATE).is_some_and(|(_, field)| field.data_type == names)
 }
 
 /// The stream of an output of an operator with this name and `partitions` tasks where it is split.
@@ -80,7 +74,7 @@ pub(super) fn emitted(
     schema: Schema,
 ) -> Stream {
     let mut stream = derive(streams, names, schema);
-    stream.is_judged |= prepared.metrics.is_some() && says_late(&stream.schema);
+    stream.is_judged |= prepared.judges() && late_place(&stream.schema).is_some();
     if prepared.is_of_elements() {
         stream.is_judged = false;
         // Not the records that it reads, but records made of them: of one with an id there may be many.
@@ -99,15 +93,17 @@ pub(super) fn emitted(
     stream
 }
 
-/// Whether an operator can judge its records by the order and ids of their streams.
+/// Whether an operator can judge its records by the order and ids of their streams. `key_option` is the key of the job
+/// file that splits it.
 pub(super) fn check(
     section: &Section<'_>,
     prepared: &Prepared,
     streams: &[Stream],
     partitions: u32,
+    key_option: &str,
     place: Span,
 ) -> bool {
-    if !prepared.judges {
+    if !prepared.judges() {
         return true;
     }
     let what = &section.what;
@@ -127,7 +123,7 @@ pub(super) fn check(
                     .report();
             }
         }
-        check_apart(section, prepared, stream, partitions, place);
+        check_apart(section, prepared, stream, (partitions, key_option), place);
     }
     can_judge
 }
@@ -157,20 +153,22 @@ pub(super) fn check_ids_together(
 }
 
 /// Warns where records of tasks with a time of their own meet in one task, which takes those of the slower ones for late.
-fn check_apart(section: &Section<'_>, prepared: &Prepared, stream: &Stream, partitions: u32, place: Span) {
+fn check_apart(
+    section: &Section<'_>,
+    prepared: &Prepared,
+    stream: &Stream,
+    (partitions, option): (u32, &str),
+    place: Span,
+) {
     let Some(Apart { operator, key, tasks }) = &stream.apart else { return };
     let name = |place: &usize| stream.schema.fields()[*place].name.clone();
     let names = |places: &[usize]| places.iter().map(name).collect::<Vec<String>>();
-    let (keys, option): (Vec<Vec<String>>, &str) = match &prepared.metrics {
-        Some(metrics) => (metrics.stages.iter().map(|stage| names(&stage.keys)).collect(), "partition_by"),
-        None => {
-            let of = |input: &PartInput| match input {
-                PartInput::Outer { partitioning: Partitioning::Key(places), .. } => names(places),
-                _ => Vec::new(),
-            };
-            (prepared.parts.iter().flat_map(|part| part.inputs.first().map(of)).collect(), "key")
-        }
+    let of = |input: &PartInput| match input {
+        PartInput::Outer { partitioning: Partitioning::Key(places), .. } => names(places),
+        _ => Vec::new(),
     };
+    let judging = prepared.parts.iter().filter(|part| part.judges);
+    let keys: Vec<Vec<String>> = judging.flat_map(|part| part.inputs.first().map(of)).collect();
     // A key's partition is a range of its hash, so those of a multiple lie within one each.
     let is_along = |own: &Vec<String>| !key.is_empty() && own == key && partitions.is_multiple_of(*tasks);
     let Some(own) = keys.iter().find(|own| !is_along(own)) else { return };

@@ -6,8 +6,8 @@ use arrow_array::Array;
 use thalweg_flow::{Emit, InputRules, LateAt, LateRecords, Row};
 use thalweg_types::{Error, Schema};
 
+use super::super::late::{LateRecord, late_reason, refused_by};
 use super::super::reject::RejectLines;
-use crate::metrics::{LateRecord, late_reason, refused_by};
 
 /// The state that the reject lines of an operator's tasks share.
 pub(super) struct LateLines {

@@ -6,8 +6,8 @@
 //! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task, or `partitions` of
 //! them with an element each, over which the inputs are spread as declared.
 //!
-//! Memory: each of these operators takes its part of `state.memory` ([`Services::element_memory`](super::Services)), shared
-//! evenly by its tasks, for elements that the back end has. Without a durable job nothing can leave memory, and the bound
+//! Memory: each of these operators takes its part of `state.memory` ([`Memory::Elements`]), shared evenly by its tasks, for
+//! elements that the back end has. Without a durable job nothing can leave memory, and the bound
 //! means nothing.
 
 mod aggregate;
@@ -28,14 +28,13 @@ use thalweg_flow::{
 };
 use thalweg_types::{Error, Field, Schema, Value, rejects_schema};
 
+use super::late::late_place;
+use super::{
+    KeptBy, Memory, NamedOutput, OperatorCheck, Part, PartInput, Prepared, Stream, TEXTS, TaskContext, Tasks,
+};
 use crate::diagnostic::nearest;
 use crate::job_file::Recovery;
 use crate::job_file::keys::{KeySpec, Shape};
-use crate::metrics::LATE;
-
-use super::{
-    KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, Stream, TEXTS, TaskContext, Tasks,
-};
 
 pub use aggregate::Aggregate;
 pub use changes::Changes;
@@ -243,13 +242,14 @@ impl Prepared {
             output: rejects,
             inputs: inputs.clone(),
             rules: check.inputs().iter().map(rules).collect(),
-            told: check.inputs().iter().map(late_place).collect(),
+            told: check.inputs().iter().map(told_place).collect(),
         });
         let part = Part {
             label: None,
             inputs: spread,
             outputs: schemas.clone(),
             tasks: if is_split { Tasks::Partitions } else { Tasks::One },
+            judges: true,
             factory: Arc::new(move |context| {
                 let state = open_state(context, plan.is_durable)?;
                 let shared = Arc::clone(&shared);
@@ -259,17 +259,11 @@ impl Prepared {
             }),
         };
         Self {
-            outputs,
-            parts: vec![part],
             rejects: Some(rejects),
-            metrics: None,
-            keyed: Vec::new(),
+            memory: plan.is_durable.then_some(Memory::Elements),
             kept_by,
-            judges: true,
-            later: None,
             takes_partitions,
-            apart: false,
-            loads: None,
+            ..Self::of_parts(outputs, vec![part])
         }
     }
 }
@@ -279,8 +273,9 @@ fn rules(stream: &Stream) -> InputRules {
     InputRules { lateness: stream.lateness, late: stream.late, ids: stream.ids() }
 }
 
-fn late_place(stream: &Stream) -> Option<usize> {
-    stream.schema.field(LATE).filter(|_| stream.is_judged).map(|(place, _)| place)
+/// The field that says of a record that it was late further up, and has a line in rejects.
+fn told_place(stream: &Stream) -> Option<usize> {
+    late_place(&stream.schema).filter(|_| stream.is_judged)
 }
 
 /// The back end of a task, as the last commit left it.
@@ -291,7 +286,7 @@ fn open_state(context: &TaskContext<'_>, is_durable: bool) -> Result<ElementStat
         Some(resume) => resume,
     };
     let (info, services) = (context.info, context.services);
-    let memory = services.element_memory / info.tasks.max(1) as usize;
+    let memory = context.memory.unwrap_or(usize::MAX);
     let state = ElementState::open(resume.cycle, resume.position.as_deref(), memory, |version| {
         services.backends.open(context, version)
     })

@@ -14,7 +14,8 @@ use thalweg_types::{Batch, Micros, Seq, SeqRange, Seqs};
 
 use crate::backends::Backends;
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
-use crate::metrics::AnswerCounts;
+use crate::memory::Shares;
+use crate::operator::AnswerCounts;
 use crate::operator::{Operators, Services, TaskResume};
 
 use super::aggregate::Stats;
@@ -90,8 +91,7 @@ impl<'a> Task<'a> {
             chunks: ChunkBudget::new(1 << 20),
             backends: Backends::connect(&state, Interrupt::default(), false).unwrap(),
             state,
-            stage_memory: None,
-            element_memory: 16 << 20,
+            shares: Shares::of(job),
             answers: AnswerCounts::default(),
             failing: Default::default(),
         };
@@ -99,6 +99,8 @@ impl<'a> Task<'a> {
             info: &info,
             folder: Path::new("/tasks/op/0").to_owned(),
             services: &services,
+            operator: &job.operators[0].name,
+            memory: Some(16 << 20),
             durable: durable.map(|(_, resume, _)| resume),
         };
         let operator = (job.operators[0].prepared.parts[0].factory)(&context).unwrap();

@@ -15,7 +15,7 @@ use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, is_group};
 
-use super::{MetricsSpec, StageQuery, StageSpec, plan_stage, stage_options};
+use super::spec::{MetricsSpec, StageQuery, StageSpec, plan_stage, stage_options};
 use crate::job_file::Recovery;
 use crate::operator::{TaskContext, TaskResume};
 
@@ -271,7 +271,7 @@ pub(super) fn open(
         ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
         let store = open_store(context, None)?;
         let mut stage = plan_stage(spec, &queries, store, options)?;
-        if let Some(memory) = services.stage_memory {
+        if let Some(memory) = context.memory {
             stage.bound(memory, Arc::new(Groups(backend)));
         }
         return Ok((stage, durable));
@@ -281,7 +281,7 @@ pub(super) fn open(
     let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
     let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
     // With a bound the stage begins with the groups that it needs, and a scan brings in others while memory lasts.
-    if let Some(memory) = services.stage_memory {
+    if let Some(memory) = context.memory {
         restoring.bound(memory, Arc::new(Groups(Arc::clone(&backend))));
         restoring.load_lazily()?;
         let mut stage = restoring.finish()?;

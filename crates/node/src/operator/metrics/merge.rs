@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, new_null_array};
@@ -26,17 +25,19 @@ use thalweg_types::{
     Batch, Error, Reject, RejectsBuilder, Seq, SeqRange, Seqs, hash_columns, partition_of, reason_in_file,
 };
 
+use super::super::AnswerCount;
+use super::super::late::refused_by;
 use super::message::{self, Heard};
 use super::scatter::{Part, scatter, widest};
+use super::spec::MetricsSpec;
 use super::told::{self, Passing, Told};
-use super::{MetricsSpec, refused_by};
 
 pub(super) struct Merge {
     spec: Arc<MetricsSpec>,
     /// How many tasks each stage has.
     tasks: Vec<u32>,
     /// Records that have had their answer.
-    answered: Arc<AtomicU64>,
+    answered: AnswerCount,
     records: Vec<Batch>,
     /// By stage, with the task that each came from.
     answers: Vec<Vec<(u32, Batch)>>,
@@ -50,7 +51,7 @@ pub(super) struct Merge {
 
 /// Output of answers as they are declared.
 const DECLARED: usize = 0;
-const REJECTS: usize = 1;
+pub(super) const REJECTS: usize = 1;
 /// Output of answers with the queries that run now.
 pub(super) const LIVE: usize = 2;
 
@@ -80,11 +81,7 @@ struct Placed<'a> {
 }
 
 impl Merge {
-    pub(super) fn new(
-        spec: Arc<MetricsSpec>,
-        tasks: Vec<u32>,
-        answered: Arc<AtomicU64>,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(spec: Arc<MetricsSpec>, tasks: Vec<u32>, answered: AnswerCount) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
         let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
         let passing = Passing::of(&spec.input);
@@ -176,7 +173,7 @@ impl Merge {
         let live = answers_of(records, Arc::clone(&layout.schema), columns);
         out.emit(DECLARED, declared.unwrap_or_else(|| live.clone()));
         out.emit(LIVE, live);
-        self.answered.fetch_add(count as u64, Ordering::Relaxed);
+        self.answered.add(count);
         self.answers = answers;
         for stage in &mut self.answers {
             stage.clear();
@@ -270,7 +267,7 @@ impl Merge {
     /// What answers call a stage.
     fn label(&self, stage: usize) -> String {
         let label = &self.spec.stages[stage].label;
-        if self.passing.is_answer() { format!("{}.{label}", self.spec.name) } else { label.clone() }
+        if self.passing.is_answer() { format!("{}.{label}", self.spec.name) } else { label.to_string() }
     }
 
     fn rejects(

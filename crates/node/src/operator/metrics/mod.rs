@@ -2,23 +2,43 @@
 //!
 //! In the graph it is a stage per key of `partition_by`, perhaps one of a single task for queries without GROUP BY,
 //! and a merge that gives each record its answer.
+//!
+//! * `spec`: which query runs in which stage, and the fields of stages and answers.
+//! * `stage`, `durable`: the tasks of a stage, and how they outlive the process.
+//! * `message`: what a stage sends to the merge.
+//! * `merge`, `scatter`, `told`: the answers.
+//! * `queries`, `saved`: what the node asks of the queries, and which of them go on after a restart.
+
+pub(crate) mod durable;
+mod merge;
+mod message;
+mod queries;
+mod saved;
+mod scatter;
+mod spec;
+mod stage;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thalweg_expr::Bound;
 use thalweg_flow::Partitioning;
-use thalweg_types::{Schema, rejects_schema};
+use thalweg_types::{Error, Schema, rejects_schema};
+use thalweg_window::query::{BoundQuery, Query};
 use thalweg_window::stage::Missed;
 
+use crate::continuing::{QueryNews, Saved};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{self, ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
 
 use super::{
-    KeptBy, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place,
+    Answers, KeptBy, Memory, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks,
+    field_place,
 };
+use spec::{ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
+use told::is_told;
 
 pub struct Metrics;
 
@@ -52,6 +72,10 @@ impl OperatorPlugin for Metrics {
         true
     }
 
+    fn gone(&self, operator: &str, saved: &Saved<'_>) -> Result<Vec<QueryNews>, Error> {
+        saved::gone(operator, saved)
+    }
+
     fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
         let stream = check.input();
         let schema = &stream.schema;
@@ -69,7 +93,7 @@ impl OperatorPlugin for Metrics {
             return None;
         }
         let dedup = stream.ids();
-        let answers = metrics::answers_schema(schema, &queries);
+        let answers = spec::answers_schema(schema, &queries);
         let spec = Arc::new(MetricsSpec {
             name: Arc::clone(check.name()),
             input: schema.clone(),
@@ -83,32 +107,28 @@ impl OperatorPlugin for Metrics {
             answers: answers.clone(),
         });
         let mut kept_by = KeptBy::default();
+        // The stage without a key comes and goes with the queries that need it, and is one task whatever the job says.
         for stage in spec.stages.iter().filter(|stage| !stage.keys.is_empty()) {
+            kept_by.keys.push(stage.label.to_string());
             let fields = stage.keys.iter().map(|key| &schema.fields()[*key]);
             kept_by.fields(format!("key {}", stage.label), fields);
         }
+        let outputs = vec![
+            NamedOutput { name: "answers".to_owned(), schema: answers },
+            NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
+        ];
         Some(Prepared {
-            outputs: vec![
-                NamedOutput { name: "answers".to_owned(), schema: answers },
-                NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
-            ],
-            parts: parts(&spec),
-            rejects: Some(1),
-            metrics: Some(spec),
-            // Its parts say themselves how they are fed.
-            keyed: Vec::new(),
+            rejects: Some(merge::REJECTS),
+            answers: Some(Answers { live: Some(merge::LIVE) }),
+            memory: Some(Memory::Groups),
             kept_by: Some(kept_by),
-            judges: true,
-            later: None,
-            takes_partitions: false,
-            apart: false,
-            loads: None,
+            ..Prepared::of_parts(outputs, parts(&spec)).with_queries(spec)
         })
     }
 }
 
 /// One part per stage and the merge.
-pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
+fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     let mut parts: Vec<Part> = spec
         .stages
         .iter()
@@ -119,11 +139,12 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
                 false => (Partitioning::Key(stage.keys.clone()), Tasks::Partitions),
             };
             Part {
-                label: Some(stage.label.clone()),
+                label: Some(Arc::clone(&stage.label)),
                 inputs: vec![PartInput::Outer { port: 0, partitioning }],
-                outputs: vec![metrics::stage_schema(spec, index)],
+                outputs: vec![spec::stage_schema(spec, index)],
                 tasks,
-                factory: metrics::stage(spec, index),
+                judges: true,
+                factory: spec::stage(spec, index),
             }
         })
         .collect();
@@ -140,7 +161,8 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
         // begin with.
         outputs: vec![spec.answers.clone(), rejects_schema(), spec.answers.clone()],
         tasks: Tasks::One,
-        factory: metrics::merge(spec),
+        judges: false,
+        factory: spec::merge(spec),
     });
     parts
 }
@@ -148,7 +170,7 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
 /// An answer holds the record's fields in addition to its own; those of an answer that is a record again go on.
 fn check_answer_fields(check: &OperatorCheck<'_>, schema: &Schema) {
     for field in ANSWER_FIELDS {
-        if schema.field(field).is_some_and(|(_, field)| !metrics::is_told(field)) {
+        if schema.field(field).is_some_and(|(_, field)| !is_told(field)) {
             check.error(
                 "input",
                 format!("the records have a field {field:?}, which answers use themselves"),
@@ -219,7 +241,7 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
                 .report();
             continue;
         }
-        if let Some((what, hint)) = metrics::refuse_name(&name.text, schema) {
+        if let Some((what, hint)) = spec::refuse_name(&name.text, schema) {
             fine = false;
             report.at(name.span, what).hint(hint).report();
         }
@@ -228,14 +250,10 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
             continue;
         };
         let what = format!("query {:?}", name.text);
-        match metrics::bind_query(&check.section.what, &name.text, &scalar.text, schema, check.above) {
-            Ok((query, bound, _)) => queries.push(StageQuery {
-                name: name.text.clone(),
-                text: scalar.text.clone(),
-                query,
-                bound: Arc::new(bound),
-                is_added: false,
-            }),
+        match spec::bind_query(&check.section.what, &name.text, &scalar.text, schema, check.above) {
+            Ok((query, bound, _)) => {
+                queries.push(stage_query(&name.text, &scalar.text, query, bound, false));
+            }
             Err(errors) => {
                 fine = false;
                 report.sql(node, &what, &errors);
@@ -246,6 +264,10 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
         check.failed.set(true);
     }
     Some(queries)
+}
+
+fn stage_query(name: &str, text: &str, query: Query, bound: BoundQuery, is_added: bool) -> StageQuery {
+    StageQuery { name: name.to_owned(), text: text.to_owned(), query, bound: Arc::new(bound), is_added }
 }
 
 /// Gives each query its stage.
@@ -282,7 +304,7 @@ fn spread_queries(
         .iter()
         .enumerate()
         .map(|(place, (label, keys))| StageSpec {
-            label: label.clone(),
+            label: label.as_str().into(),
             keys: keys.clone(),
             queries: by_stage.remove(&place).unwrap_or_default(),
             missed: Missed::Nothing,
@@ -294,7 +316,7 @@ fn spread_queries(
     }
     if let Some(queries) = by_stage.remove(&keys.len()) {
         let missed = Missed::Nothing;
-        stages.push(StageSpec { label: global_label(schema), keys: Vec::new(), queries, missed });
+        stages.push(StageSpec { label: global_label(schema).into(), keys: Vec::new(), queries, missed });
     }
     Some(stages)
 }

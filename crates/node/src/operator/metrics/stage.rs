@@ -4,31 +4,22 @@
 //! so a stage copies only the fields that its queries read.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::{ArrayRef, BooleanArray, StringViewArray, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, SchemaRef};
 use thalweg_flow::{CacheCounts, Command, InputId, JudgedCounts, Operator, Output};
-use thalweg_types::{Batch, DataType, Error, Micros, RecordPlace, Seqs};
+use thalweg_types::{Batch, DataType, Error, Micros, RecordPlace, Schema, Seqs};
+use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::Query;
-use thalweg_window::stage::{Answers, CacheStats, Present, Stage};
+use thalweg_window::stage::{Answers, CacheStats, Stage};
 
-use super::FailingQueries;
+use super::super::late::{LateRecord, late_reason};
 use super::durable::DurableStage;
 use super::message::{self, Said};
-use super::{LateRecord, late_reason, plan_query};
-
-/// Commands of the control plane to a stage.
-pub enum StageCommand {
-    /// Adds a query; every task says how it went.
-    Add { name: String, query: Box<Query>, reply: mpsc::Sender<Result<(), Error>> },
-    /// Drops a query; every task says whether it had it.
-    Drop { name: String, reply: mpsc::Sender<Result<bool, Error>> },
-    /// Asks one task for present values. `key` holds one-row columns of the query's GROUP BY fields by their place
-    /// in the input.
-    Read { name: String, task: u32, key: Vec<(usize, ArrayRef)>, reply: mpsc::Sender<Result<Present, Error>> },
-}
+use super::spec::plan_query;
+use crate::queries::{FailingQueries, Present, QueryCommand};
 
 /// The queries of a task that were added while the job ran, and the receiver of their failures.
 pub(super) struct Added {
@@ -59,6 +50,8 @@ impl Added {
 pub(super) struct StageOperator {
     pub(super) stage: Stage,
     pub(super) task: u32,
+    /// Names of the fields of the records.
+    fields: Vec<String>,
     /// Schema of the sent batches, made again when queries come or go.
     schema: Option<SchemaRef>,
     /// `None` where the job does not outlive its process.
@@ -68,8 +61,15 @@ pub(super) struct StageOperator {
 }
 
 impl StageOperator {
-    pub(super) fn new(stage: Stage, task: u32, added: Added, durable: Option<DurableStage>) -> Self {
-        Self { stage, task, schema: None, durable, judged: JudgedCounts::default(), added }
+    pub(super) fn new(
+        stage: Stage,
+        task: u32,
+        input: &Schema,
+        added: Added,
+        durable: Option<DurableStage>,
+    ) -> Self {
+        let fields = input.names().map(str::to_owned).collect();
+        Self { stage, task, fields, schema: None, durable, judged: JudgedCounts::default(), added }
     }
 
     fn schema(&mut self) -> SchemaRef {
@@ -143,26 +143,19 @@ impl StageOperator {
         Arc::new(lists.finish())
     }
 
-    fn obey(&mut self, command: &StageCommand) {
+    fn obey(&mut self, command: &QueryCommand) {
         // The asking thread may have gone meanwhile: an answer without a receiver is not a failure.
         match command {
-            StageCommand::Add { name, query, reply } => {
-                let outcome = plan_query(&mut self.stage, name, query)
-                    .and_then(|planned| self.stage.add_queries(&[planned]));
-                if outcome.is_ok() {
-                    self.stage.guard_query(name);
-                    self.added.add(name, &query.text);
-                }
-                self.schema = None;
-                let _ = reply.send(outcome);
+            QueryCommand::Add { name, text, reply } => {
+                let _ = reply.send(self.add(name, text));
             }
-            StageCommand::Drop { name, reply } => {
-                let had = self.stage.drop_query(name);
+            QueryCommand::Drop { name, reply } => {
+                self.stage.drop_query(name);
                 self.added.texts.remove(name);
                 self.schema = None;
-                let _ = reply.send(Ok(had));
+                let _ = reply.send(Ok(()));
             }
-            StageCommand::Read { name, task, key, reply } => {
+            QueryCommand::Read { name, task, key, reply } => {
                 if *task == self.task {
                     let _ = reply.send(self.read(name, key));
                 }
@@ -170,20 +163,45 @@ impl StageOperator {
         }
     }
 
-    fn read(&mut self, name: &str, key: &[(usize, ArrayRef)]) -> Result<Present, Error> {
+    fn add(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        let query = Query::parse(text)
+            .map_err(|error| Error::user(format!("query {name:?}: {}", error.render(text))))?;
+        let planned = plan_query(&mut self.stage, name, &query)?;
+        self.stage.add_queries(&[planned])?;
+        self.stage.guard_query(name);
+        self.added.add(name, text);
+        self.schema = None;
+        Ok(())
+    }
+
+    fn read(&mut self, name: &str, key: &[(String, ArrayRef)]) -> Result<Present, Error> {
         let missing = || Error::user(format!("no query {name:?}"));
         let fields = self.stage.group_fields(name).ok_or_else(missing)?;
         let ordered: Vec<ArrayRef> = fields
             .iter()
-            .map(|field| {
+            .map(|place| {
+                let field = &self.fields[*place];
                 let found = key.iter().find(|(other, _)| other == field);
                 found.map(|(_, value)| Arc::clone(value)).ok_or_else(|| {
                     Error::user(format!("query {name:?} needs a value for each field of its GROUP BY"))
                 })
             })
             .collect::<Result<_, _>>()?;
-        self.stage.read(name, &ordered)?.ok_or_else(missing)
+        let present = self.stage.read(name, &ordered)?.ok_or_else(missing)?;
+        let data_type = self.stage.queries().find(|(other, _)| *other == name).ok_or_else(missing)?.1;
+        let data_type = with_since(data_type, &present.values);
+        Ok(Present { data_type, values: present.values, as_of: present.as_of })
     }
+}
+
+/// A query's type, with `since` where its column has it.
+fn with_since(query: &DataType, values: &ArrayRef) -> DataType {
+    let mut data_type = query.clone();
+    if let (DataType::Struct(fields), ArrowType::Struct(stored)) = (&mut data_type, values.data_type()) {
+        let since = stored.len().saturating_sub(fields.len());
+        fields.extend(PlannedQuery::since_fields().into_iter().take(since));
+    }
+    data_type
 }
 
 /// A column that is true at the given rows, and null elsewhere.
@@ -242,7 +260,7 @@ impl Operator for StageOperator {
     }
 
     fn command(&mut self, command: &Command, _out: &mut Output<'_>) -> Result<(), Error> {
-        if let Some(command) = command.body.downcast_ref::<StageCommand>() {
+        if let Some(command) = command.body.downcast_ref::<QueryCommand>() {
             self.obey(command);
         }
         Ok(())

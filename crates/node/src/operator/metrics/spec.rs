@@ -5,24 +5,11 @@
 //!
 //! Not here: windows themselves (`thalweg-window`).
 
-pub(crate) mod durable;
-mod failing;
-mod live;
-mod merge;
-mod message;
-mod scatter;
-mod stage;
-mod told;
-
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use thalweg_expr::{Bound, SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
-use thalweg_types::{
-    Error, Field, LatePolicy, Micros, RecordPlace, Schema, format_duration, format_span, format_timestamp,
-};
+use thalweg_types::{Error, Field, LatePolicy, Micros, Schema, format_duration};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Draft, Query};
 use thalweg_window::stage::{Missed, Stage, StageOptions};
@@ -30,19 +17,15 @@ use thalweg_window::stage::{Missed, Stage, StageOptions};
 use crate::diagnostic::one_of;
 use crate::job_file::section::is_name;
 use crate::operator::{OperatorFactory, TaskContext};
-use merge::Merge;
-use stage::{Added, StageOperator};
-use told::Passing;
-pub(crate) use told::{LATE, is_told};
 
-pub use failing::FailingQueries;
-pub(crate) use live::QueryChange;
-pub use live::{DroppedQuery, LiveQueries, PresentValue, QueryError};
-pub use stage::StageCommand;
+use super::merge::Merge;
+use super::stage::{Added, StageOperator};
+use super::told::{self, Passing};
+use super::{durable, message};
 
 /// Everything that stages and merge need to know.
 #[derive(Clone, Debug)]
-pub struct MetricsSpec {
+pub(super) struct MetricsSpec {
     pub name: Arc<str>,
     /// Schema of the records.
     pub input: Schema,
@@ -63,44 +46,11 @@ pub struct MetricsSpec {
     pub answers: Schema,
 }
 
-impl MetricsSpec {
-    pub(crate) fn query(&self, name: &str) -> Option<&StageQuery> {
-        self.stages.iter().flat_map(|stage| &stage.queries).find(|query| query.name == name)
-    }
-
-    /// Adds a query. The declared schema stays.
-    ///
-    /// # Errors
-    /// What is wrong with the query, or that no stage of the operator can run it.
-    pub(crate) fn add(&mut self, name: &str, text: &str) -> Result<(), QueryError> {
-        let operator = format!("operator {:?}", self.name);
-        let (query, bound, planned) =
-            bind_query(&operator, name, text, &self.input, &self.above).map_err(QueryError::Sql)?;
-        let stage = self.stage_for(&planned)?;
-        let query = StageQuery {
-            name: name.to_owned(),
-            text: text.to_owned(),
-            query,
-            bound: Arc::new(bound),
-            is_added: true,
-        };
-        self.stages[stage].queries.push(query);
-        Ok(())
-    }
-
-    /// Removes a query. The declared schema stays.
-    pub(crate) fn drop(&mut self, name: &str) {
-        for stage in &mut self.stages {
-            stage.queries.retain(|query| query.name != name);
-        }
-    }
-}
-
 /// One stage and its queries.
 #[derive(Clone, Debug)]
-pub struct StageSpec {
+pub(super) struct StageSpec {
     /// `card`, `card,merchant`, `global`: names the stage in answers, in the graph and on disk.
-    pub label: String,
+    pub label: Arc<str>,
     /// Fields that its tasks share the work by; empty for the stage of one task.
     pub keys: Vec<usize>,
     pub queries: Vec<StageQuery>,
@@ -109,7 +59,7 @@ pub struct StageSpec {
 }
 
 #[derive(Clone, Debug)]
-pub struct StageQuery {
+pub(super) struct StageQuery {
     pub name: String,
     /// As written.
     pub text: String,
@@ -122,32 +72,14 @@ pub struct StageQuery {
 
 impl StageQuery {
     /// Fields of GROUP BY and expressions over them.
-    pub fn group_by(&self) -> &[Bound] {
+    pub(super) fn group_by(&self) -> &[Bound] {
         &self.bound.group_by
-    }
-}
-
-/// How many records each `metrics` operator of a running job has answered.
-#[derive(Clone, Debug, Default)]
-pub struct AnswerCounts(Arc<Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>>);
-
-impl AnswerCounts {
-    /// The counter of an operator; it alone adds to it.
-    fn of(&self, operator: &Arc<str>) -> Arc<AtomicU64> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(counts.entry(Arc::clone(operator)).or_default())
-    }
-
-    pub fn get(&self, operator: &str) -> u64 {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: nothing is published with it.
-        counts.get(operator).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }
 
 /// Where a query runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StageChoice {
+pub(super) enum StageChoice {
     /// The keyed stage with this place in `partition_by`.
     Keyed(usize),
     /// The stage of one task.
@@ -158,7 +90,7 @@ pub enum StageChoice {
 
 /// The first keyed stage whose key is among the query's GROUP BY fields; keys are places in the schema. A query that groups
 /// by expressions alone has no field to share the work by.
-pub fn choose_stage(keys: &[Vec<usize>], group_by: &[Bound]) -> StageChoice {
+pub(super) fn choose_stage(keys: &[Vec<usize>], group_by: &[Bound]) -> StageChoice {
     let fields: Vec<usize> = group_by.iter().filter_map(Bound::as_column).collect();
     if fields.is_empty() {
         return StageChoice::Global;
@@ -169,7 +101,7 @@ pub fn choose_stage(keys: &[Vec<usize>], group_by: &[Bound]) -> StageChoice {
 }
 
 /// Places of the fields that keys read, each once, in their order.
-pub(crate) fn fields_of(group_by: &[Bound]) -> Vec<usize> {
+pub(super) fn fields_of(group_by: &[Bound]) -> Vec<usize> {
     let mut fields: Vec<usize> = Vec::new();
     for field in group_by.iter().flat_map(Bound::fields) {
         if !fields.contains(field) {
@@ -183,7 +115,7 @@ pub(crate) fn fields_of(group_by: &[Bound]) -> Vec<usize> {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(crate) fn bind_query(
+pub(super) fn bind_query(
     operator: &str,
     name: &str,
     text: &str,
@@ -204,7 +136,7 @@ pub(crate) fn bind_query(
 }
 
 /// Why a query over records of `schema` cannot have this name: the mistake and a hint.
-pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'static str)> {
+pub(super) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'static str)> {
     if !is_name(name) {
         let what = format!("{name:?} is no name for a query");
         return Some((what, "a name is a letter or _, then letters, digits, _ and -"));
@@ -215,41 +147,12 @@ pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'stat
     })
 }
 
-/// A record that a task finds late.
-pub(crate) struct LateRecord<'a> {
-    pub(crate) time: Micros,
-    /// Task time.
-    pub(crate) now: Micros,
-    /// The record that has this time, where it is known.
-    pub(crate) newest: Option<&'a RecordPlace>,
-    pub(crate) lateness: Micros,
-    /// It is within `lateness`, and below the bound that a smaller one, before a restart, has closed.
-    pub(crate) is_closed: bool,
-}
-
-/// Why a late record is in rejects, without the stage that refused it ([`refused_by`]).
-pub(crate) fn late_reason(late: &LateRecord<'_>) -> String {
-    let and = if late.is_closed { ", and not late before `lateness` was raised" } else { "" };
-    let newest = late.newest.map_or_else(String::new, |place| format!(", {place}"));
-    format!(
-        "expected an event time at most {} before the newest record's ({}{newest}){and}, got {}, {} before it",
-        format_duration(late.lateness),
-        format_timestamp(late.now),
-        format_timestamp(late.time),
-        format_span(late.now.saturating_sub(late.time)),
-    )
-}
-
-/// A reason, with the stage that refused the record for it.
-pub(crate) fn refused_by(reason: &str, by: &str) -> String {
-    format!("{reason} (refused by {by})")
-}
-
 /// Fields that an answer may have besides the record's own and one object per query.
-pub const ANSWER_FIELDS: [&str; 4] = [told::TOLD.late, told::TOLD.duplicate, told::TOLD.errors, "since"];
+pub(super) const ANSWER_FIELDS: [&str; 4] =
+    [told::TOLD.late, told::TOLD.duplicate, told::TOLD.errors, "since"];
 
 /// Makes the tasks of stage `index` of a `metrics` operator.
-pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
+pub(super) fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
     let spec = Arc::clone(spec);
     Arc::new(move |context: &TaskContext<'_>| {
         let queries: Vec<&StageQuery> = spec.stages[index].queries.iter().collect();
@@ -272,11 +175,11 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
             stage.guard_query(&query.name);
             added.add(&query.name, &query.text);
         }
-        Ok(Box::new(StageOperator::new(stage, context.info.index, added, durable)))
+        Ok(Box::new(StageOperator::new(stage, context.info.index, &spec.input, added, durable)))
     })
 }
 
-fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, missed: Missed) -> StageOptions {
+pub(super) fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, missed: Missed) -> StageOptions {
     StageOptions {
         lateness: spec.lateness,
         late: spec.late,
@@ -287,7 +190,7 @@ fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, missed: Missed) 
     }
 }
 
-fn plan_stage(
+pub(super) fn plan_stage(
     spec: &MetricsSpec,
     queries: &[&StageQuery],
     store: ChunkStore,
@@ -303,29 +206,25 @@ fn plan_stage(
 }
 
 /// Binds a query to a stage; the error shows the place in the query's text.
-fn plan_query(stage: &mut Stage, name: &str, query: &Query) -> Result<PlannedQuery, Error> {
+pub(super) fn plan_query(stage: &mut Stage, name: &str, query: &Query) -> Result<PlannedQuery, Error> {
     stage
         .plan(name, query)
         .map_err(|error| Error::user(format!("query {name:?}: {}", error.render(&query.text))))
 }
 
-/// Output of the merge that has answers with the queries that run now, for readers that look at each batch's schema.
-pub(crate) const LIVE_ANSWERS: usize = merge::LIVE;
-
 /// Makes the merge: input 0 is the records, input 1 + i stage i; output 0 answers as they are declared, output 1 rejects,
-/// then [`LIVE_ANSWERS`].
-pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
+/// then [`LIVE`](super::merge::LIVE).
+pub(super) fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
     let spec = Arc::clone(spec);
     Arc::new(move |context: &TaskContext<'_>| {
-        let answered = context.services.answers.of(&spec.name);
         // Its first input is the records.
         let tasks = context.info.upstream.iter().skip(1).copied().collect();
-        Ok(Box::new(Merge::new(Arc::clone(&spec), tasks, answered)?))
+        Ok(Box::new(Merge::new(Arc::clone(&spec), tasks, context.answers())?))
     })
 }
 
 /// Schema of the batches that stage `index` sends to the merge.
-pub fn stage_schema(spec: &MetricsSpec, index: usize) -> Schema {
+pub(super) fn stage_schema(spec: &MetricsSpec, index: usize) -> Schema {
     let mut fields: Vec<Field> =
         spec.stages[index].queries.iter().map(|query| answer_field(&spec.input, query)).collect();
     fields.extend(message::fields());
@@ -341,7 +240,7 @@ fn answer_field(input: &Schema, query: &StageQuery) -> Field {
 
 /// The record's own fields, one object per query in the order of the job file, and the fields that are left out if they
 /// are null: of records that are answers themselves, the fields of operators above, too.
-pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
+pub(super) fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
     let own = Passing::of(input).own;
     let mut fields: Vec<Field> = own.into_iter().map(|place| input.fields()[place].clone()).collect();
     fields.extend(queries.iter().map(|query| answer_field(input, query)));
@@ -353,7 +252,7 @@ pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
 ///
 /// # Errors
 /// If the stage does not take the queries.
-pub fn explain(spec: &MetricsSpec, queries: &[&StageQuery]) -> Result<Vec<String>, Error> {
+pub(super) fn explain(spec: &MetricsSpec, queries: &[&StageQuery]) -> Result<Vec<String>, Error> {
     let store = ChunkStore::open(
         Arc::new(MemFs::new()),
         "explain",
@@ -383,32 +282,6 @@ mod tests {
     use thalweg_types::DataType;
 
     use super::*;
-
-    #[test]
-    fn a_reason_says_how_far_the_newest_record_is_and_which_it_was() {
-        let place = RecordPlace { source: "payments".into(), offset: 12 };
-        let second = 1_000_000;
-        let mut late = LateRecord {
-            time: 77 * second,
-            now: 200 * second + 250_000,
-            newest: Some(&place),
-            lateness: 10 * second,
-            is_closed: false,
-        };
-        assert_eq!(
-            refused_by(&late_reason(&late), "card"),
-            "expected an event time at most 10s before the newest record's (1970-01-01T00:03:20.25Z, payments@12), \
-             got 1970-01-01T00:01:17Z, 2m 3.25s before it (refused by card)"
-        );
-        (late.newest, late.is_closed, late.lateness) = (None, true, 3600 * second);
-        assert_eq!(
-            late_reason(&late),
-            "expected an event time at most 1h before the newest record's (1970-01-01T00:03:20.25Z), and not late \
-             before `lateness` was raised, got 1970-01-01T00:01:17Z, 2m 3.25s before it"
-        );
-        late.time = Micros::MIN;
-        assert!(late_reason(&late).contains("d "), "a span beyond all numbers");
-    }
 
     #[test]
     fn a_query_runs_in_the_first_stage_whose_key_it_groups_by() {

@@ -13,8 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, new_null_array};
 use thalweg_types::{DataType, Field, Schema};
 
-/// The stages that refused a record as late.
-pub(crate) const LATE: &str = "late";
+use crate::operator::late::LATE;
 
 /// Their names. Each holds lists of texts, and is left out where it is null. `errors` has the outputs that could not be
 /// computed.
@@ -72,7 +71,7 @@ pub(super) fn fields() -> [Field; Told::<()>::COUNT] {
 }
 
 /// Whether an operator above wrote this field about a record.
-pub(crate) fn is_told(field: &Field) -> bool {
+pub(super) fn is_told(field: &Field) -> bool {
     TOLD.in_order().contains(&field.name.as_str()) && field.data_type == names()
 }
 

@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, RecordBatch, StringV
 use arrow_schema::{Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use thalweg_types::{Batch, DataType, Field};
 
-/// Why the stage refused a record as late ([`late_reason`](super::late_reason)).
+/// Why the stage refused a record as late ([`late_reason`](crate::operator::late::late_reason)).
 const LATE: &str = "(late)";
 /// True for a record that was refused because the stage knows its id.
 const DUPLICATE: &str = "(duplicate)";
