@@ -20,12 +20,17 @@ struct Counters {
     is_output_closed: AtomicBool,
 }
 
-/// Counts of records that a sink has deleted for their age.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expired {
-    pub rows: u64,
-    pub files: u64,
-    pub bytes: u64,
+thalweg_flow::figures! {
+    /// Counts of records that a sink has deleted for their age.
+    pub struct Expired as "Expired" {
+        /// Rows that a `table` sink deleted for their age.
+        rows: u64, sum, Counter, Count, "thalweg_expired_rows_total",
+        "A leap: look for `before` and `now` in the log, and at the clocks";
+        /// Files that it deleted for their age.
+        files: u64, sum, Counter, Count, "thalweg_expired_files_total", "As above";
+        /// Bytes that it deleted for their age.
+        bytes: u64, sum, Counter, Bytes, "thalweg_expired_bytes_total", "As above";
+    }
 }
 
 // `Relaxed` throughout: each counter is independent, and readers that want the final values read them after the

@@ -19,6 +19,7 @@
 mod clock;
 mod durable;
 mod element;
+pub mod figure;
 mod graph;
 mod job;
 mod job_clock;

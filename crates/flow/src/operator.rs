@@ -177,82 +177,57 @@ pub trait Operator: Send {
     }
 }
 
-/// What a join with a table has asked, and how old the table is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCounts {
-    /// Keys that were asked for.
-    pub lookups: u64,
-    /// Keys that were there, but not in the table.
-    pub misses: u64,
-    /// Since the table was put in place; `None` for one that is never loaded again.
-    pub age_seconds: Option<u64>,
-    pub reloads: u64,
-    /// Files that could not be taken for the table.
-    pub failed_reloads: u64,
-}
-
-impl TableCounts {
-    /// Of two tasks, which share one table.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            lookups: self.lookups + other.lookups,
-            misses: self.misses + other.misses,
-            age_seconds: self.age_seconds.min(other.age_seconds),
-            reloads: self.reloads.max(other.reloads),
-            failed_reloads: self.failed_reloads.max(other.failed_reloads),
-        }
+crate::figures! {
+    /// The lookups of a join and the age of its table.
+    pub struct TableCounts as "Table" {
+        /// Keys that a join asked its table for.
+        lookups: u64, sum, Counter, Count, "thalweg_operator_table_lookups_total", "";
+        /// Keys that the table does not have.
+        misses: u64, sum, Counter, Count, "thalweg_operator_table_misses_total",
+        "The table is old or not that of these records";
+        /// Seconds since the table was put in place; none for one that is never loaded again.
+        age_seconds: Option<u64>, least, Gauge, Seconds, "thalweg_operator_table_age_seconds",
+        "Nobody writes the table any more";
+        /// Tables that were loaded again.
+        reloads: u64, most, Counter, Count, "thalweg_operator_table_reloads_total", "";
+        /// Files that could not be loaded; the old table stays.
+        failed_reloads: u64, most, Counter, Count, "thalweg_operator_table_failed_reloads_total",
+        "The log says which file and why";
     }
 }
 
-/// Records that a task did not take as they came, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JudgedCounts {
-    /// Further below task time than `lateness`; refused, or counted at the bound.
-    pub late: u64,
-    /// With an id that had been seen.
-    pub duplicates: u64,
-}
-
-impl JudgedCounts {
-    /// Of two tasks together.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self { late: self.late + other.late, duplicates: self.duplicates + other.duplicates }
+crate::figures! {
+    /// Records that an operator set apart.
+    pub struct JudgedCounts as "Judged" {
+        /// Late records, refused or counted at the bound of `lateness`.
+        late: u64, sum, Counter, Count, "thalweg_operator_late_total",
+        "Raise `lateness`, or look for a sender with a wrong clock";
+        /// Records whose id had come before.
+        duplicates: u64, sum, Counter, Count, "thalweg_operator_duplicates_total",
+        "A client repeats: look for 504 in `thalweg_http_requests_total`";
     }
 }
 
-/// State as a cache over a back end: keys by where they are, and counts since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounts {
-    /// Keys in memory.
-    pub keys: u64,
-    /// Keys that have state, in memory or not.
-    pub stored: u64,
-    /// Bytes of memory that the index of all these takes, wherever their state is.
-    pub key_bytes: u64,
-    /// Looks at keys that were in memory.
-    pub hits: u64,
-    /// Keys that were read back because a record needed them.
-    pub misses: u64,
-    /// Keys that were read back ahead of that, by a scan after a restart.
-    pub filled: u64,
-    /// Keys that made room for others.
-    pub evictions: u64,
-}
-
-impl CacheCounts {
-    /// Of two tasks together.
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            keys: self.keys + other.keys,
-            stored: self.stored + other.stored,
-            key_bytes: self.key_bytes + other.key_bytes,
-            hits: self.hits + other.hits,
-            misses: self.misses + other.misses,
-            filled: self.filled + other.filled,
-            evictions: self.evictions + other.evictions,
-        }
+crate::figures! {
+    /// State as a cache over a back end.
+    pub struct CacheCounts as "Cache" {
+        /// Keys (groups or elements) whose state is in memory.
+        keys: u64, sum, Gauge, Count, "thalweg_operator_cache_keys", "";
+        /// Keys that have state, in memory or not.
+        stored: u64, sum, Gauge, Count, "thalweg_operator_cache_stored_keys", "";
+        /// Bytes of memory of the index over all of them, wherever their state is.
+        key_bytes: u64, sum, Gauge, Bytes, "thalweg_operator_cache_key_bytes",
+        "More keys: see `thalweg explain`";
+        /// Lookups of keys that were in memory.
+        hits: u64, sum, Counter, Count, "thalweg_operator_cache_hits_total", "";
+        /// Keys that a record had read back.
+        misses: u64, sum, Counter, Count, "thalweg_operator_cache_misses_total",
+        "As fast as records come: give `state.memory` more";
+        /// Keys that the scan after a restart has read back.
+        filled: u64, sum, Counter, Count, "thalweg_operator_cache_filled_total", "";
+        /// Keys that left memory.
+        evictions: u64, sum, Counter, Count, "thalweg_operator_cache_evictions_total",
+        "Together with misses: give `state.memory` more";
     }
 }
 

@@ -103,18 +103,23 @@ pub struct SourceProgress {
     pub total: Option<u64>,
 }
 
-/// Counts of datagrams, since the start of their source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DatagramCounts {
-    /// Datagrams received, those dropped and refused among them.
-    pub datagrams: u64,
-    /// Records taken.
-    pub records: u64,
-    /// Datagrams that found the queue full.
-    pub dropped_datagrams: u64,
-    pub dropped_records: u64,
-    /// Datagrams of a sender that may not send.
-    pub refused_datagrams: u64,
+crate::figures! {
+    /// Counts of datagrams, since the start of their source.
+    pub struct DatagramCounts as "DatagramCounts" {
+        /// Datagrams received, lost ones included.
+        datagrams as "received": u64, sum, Counter, Count, "thalweg_source_datagrams_total", "";
+        /// Records taken.
+        records as "": u64, sum, Counter, Count, "", "";
+        /// Datagrams received and not taken; `reason` is `queue_full` or `not_allowed`.
+        dropped_datagrams as "dropped": u64, sum, Counter, Count,
+        "thalweg_source_lost_datagrams_total{reason=\"queue_full\"}",
+        "`queue_full`: the job is too slow. `not_allowed`: `allow` does not name the sender; the live graph does";
+        /// Datagrams of a sender that is not allowed.
+        refused_datagrams as "refused": u64, sum, Counter, Count,
+        "thalweg_source_lost_datagrams_total{reason=\"not_allowed\"}", "";
+        /// Records in datagrams that found the queue full.
+        dropped_records: u64, sum, Counter, Count, "thalweg_source_lost_records_total", "As above";
+    }
 }
 
 /// What a source of datagrams shows: it cannot make its senders wait, so it counts what it loses.
@@ -152,21 +157,23 @@ impl DatagramStats {
     }
 }
 
-/// Counts of one agent that samples packets, since the start of its source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentCounts {
-    /// Datagrams received.
-    pub datagrams: u64,
-    /// Samples in them.
-    pub samples: u64,
-    /// Datagrams that never came, by the gaps between sequence numbers.
-    pub lost: u64,
-    /// Datagrams, samples and records that ended too early or were invalid; their good parts were taken.
-    pub malformed: u64,
-    /// Samples and records of kinds that are not known here.
-    pub unknown: u64,
-    /// Datagrams of NetFlow or IPFIX.
-    pub netflow: u64,
+crate::figures! {
+    /// Counts of one agent that samples packets, since the start of its source.
+    pub struct AgentCounts as "AgentCounts" {
+        /// Datagrams of an sFlow agent that were received.
+        datagrams as "received": u64, sum, Counter, Count, "thalweg_agent_datagrams_total", "";
+        /// Samples in them.
+        samples: u64, sum, Counter, Count, "thalweg_agent_samples_total", "";
+        /// Datagrams that the agent numbered and that never came.
+        lost: u64, sum, Counter, Count, "thalweg_agent_lost_datagrams_total",
+        "Look at the network, and at `thalweg_source_kernel_drops_total`";
+        /// Datagrams, samples and records that end too early or are invalid; their good parts are taken.
+        malformed: u64, sum, Counter, Count, "thalweg_agent_malformed_total", "Look at the agent's software";
+        /// Samples and records of kinds that are not known.
+        unknown: u64, sum, Counter, Count, "thalweg_agent_unknown_total", "";
+        /// Datagrams of NetFlow or IPFIX, which are not sFlow.
+        netflow: u64, sum, Counter, Count, "thalweg_agent_netflow_total", "Have the agent send sFlow";
+    }
 }
 
 /// What a source of packet samples shows of the agents that send them.

@@ -31,14 +31,16 @@ pub struct JobStats {
     pub links: Vec<LinkStats>,
 }
 
-/// How a job's clock and the machine's agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClockStats {
-    /// How far the job's clock was ahead of the machine's at the last tick; negative where it was earlier.
-    /// Microseconds.
-    pub ahead: Micros,
-    /// How often the machine's clock was set by more than a second.
-    pub jumps: u64,
+crate::figures! {
+    /// How a job's clock and the machine's agree.
+    pub struct ClockStats as "Clock" {
+        /// Seconds of the job's clock minus the machine's, at the last tick.
+        ahead as "offset_seconds": Micros, most, Gauge, Seconds, "thalweg_job_clock_offset_seconds",
+        "Away from 0 for more than a minute: see [clocks](operations.md#clocks)";
+        /// Times that the machine's clock was set by more than a second.
+        jumps: u64, sum, Counter, Count, "thalweg_job_clock_jumps_total",
+        "The log says when and how far: look at NTP";
+    }
 }
 
 #[derive(Clone, Debug)]

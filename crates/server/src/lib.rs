@@ -31,6 +31,7 @@ pub mod control;
 mod documents;
 mod endpoint;
 mod error;
+mod figures;
 mod guard;
 mod head;
 mod host;

@@ -14,6 +14,8 @@ use thalweg_flow::{
 };
 use thalweg_types::Micros;
 
+pub use crate::figures::groups::Commits;
+
 /// A look at a job.
 #[derive(Clone, Debug)]
 pub struct JobSnapshot {
@@ -40,18 +42,6 @@ pub struct JobSnapshot {
     /// Operators and sinks, in the order of the graph.
     pub operators: Vec<OperatorSnapshot>,
     pub links: Vec<LinkSnapshot>,
-}
-
-/// How a job's cycles are committed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Commits {
-    /// The last cycle that this process committed; 0 before the first.
-    pub cycle: u64,
-    /// From its marker to its commit record.
-    pub took: Duration,
-    /// Cycles that grew because earlier ones were on their way to the disk, and by how much in all.
-    pub held_back: u64,
-    pub held_back_for: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

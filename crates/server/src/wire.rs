@@ -1,4 +1,5 @@
-//! The JSON that leaves the node. `/openapi.json` has the schemas of these types, made from their fields and comments.
+//! The JSON that leaves the node. `/openapi.json` has the schemas of these types, made from their fields and comments, and
+//! of groups of figures from the tables of those.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,11 +9,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use thalweg_flow::{
-    AgentCounts, AgentStats, CacheCounts, DatagramStats, JudgedCounts, LatencyCounts, TableCounts,
+    AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
+    LatencyCounts, TableCounts,
 };
 use thalweg_types::format_timestamp;
 
 use crate::control;
+use crate::figures::groups::{Commits, JobFigures, Kernel, LinkFigures, OperatorFigures, SourceFigures};
+use crate::figures::{Shown, rounded};
 use crate::rates::Base;
 use crate::snapshot::{JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot};
 
@@ -112,36 +116,17 @@ pub(crate) struct Job {
     #[schemars(schema_with = "state")]
     state: &'static str,
     failure: Option<Failure>,
-    uptime_seconds: f64,
-    records: u64,
-    answers: u64,
-    rejects: u64,
+    #[serde(flatten)]
+    figures: Shown<JobFigures>,
     records_per_second: f64,
     answers_per_second: f64,
-    last_cycle: u64,
-    commits: Option<Commits>,
+    commits: Option<Shown<Commits>>,
     #[schemars(extend("format" = "date-time"))]
     tick: Option<String>,
-    clock: Clock,
+    clock: Shown<ClockStats>,
     sources: Vec<Source>,
     operators: Vec<Operator>,
     links: Vec<Link>,
-}
-
-#[derive(JsonSchema, Serialize)]
-struct Commits {
-    cycle: u64,
-    seconds: f64,
-    held_back: u64,
-    held_back_seconds: f64,
-}
-
-#[derive(JsonSchema, Serialize)]
-struct Clock {
-    /// The job's clock less the machine's.
-    offset_seconds: f64,
-    /// How often the machine's clock was set by more than a second.
-    jumps: u64,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -159,19 +144,14 @@ struct Source {
     name: String,
     #[serde(rename = "type")]
     kind: String,
-    records: u64,
-    bytes: u64,
-    rejects: u64,
+    #[serde(flatten)]
+    figures: Shown<SourceFigures>,
     records_per_second: f64,
     bytes_per_second: f64,
-    queued_bytes: u64,
     #[schemars(range(min = 0, max = 1))]
     busy_share: f64,
-    blocked: bool,
     ended: bool,
     progress: Option<Progress>,
-    /// How much older the newest event time that it gave out is than the job's clock says; null once the job has ended.
-    lag_seconds: Option<f64>,
     datagrams: Option<Datagrams>,
     address: Option<String>,
     /// Where to POST records.
@@ -181,15 +161,10 @@ struct Source {
 
 #[derive(JsonSchema, Serialize)]
 struct Datagrams {
-    /// With those that were dropped or refused.
-    received: u64,
-    /// They found the queue full.
-    dropped: u64,
-    dropped_records: u64,
-    /// Their sender is not allowed.
-    refused: u64,
-    /// The kernel dropped them before the node read them; null where it does not say.
-    kernel_drops: Option<u64>,
+    #[serde(flatten)]
+    total: Shown<DatagramCounts>,
+    #[serde(flatten)]
+    kernel: Shown<Kernel>,
     senders: usize,
     worst_senders: Vec<Sender>,
     /// For sources of packet samples.
@@ -202,7 +177,7 @@ struct Datagrams {
 struct Agents {
     count: usize,
     #[serde(flatten)]
-    total: AgentTotals,
+    total: Shown<AgentCounts>,
     /// Samples that datagrams announce and do not hold.
     missing: u64,
     worst: Vec<Agent>,
@@ -212,27 +187,14 @@ struct Agents {
 struct Agent {
     address: String,
     #[serde(flatten)]
-    totals: AgentTotals,
-}
-
-#[derive(JsonSchema, Serialize)]
-struct AgentTotals {
-    received: u64,
-    samples: u64,
-    /// Datagrams, by gaps between their numbers.
-    lost: u64,
-    malformed: u64,
-    unknown: u64,
-    netflow: u64,
+    totals: Shown<AgentCounts>,
 }
 
 #[derive(JsonSchema, Serialize)]
 struct Sender {
     address: String,
-    received: u64,
-    dropped: u64,
-    dropped_records: u64,
-    refused: u64,
+    #[serde(flatten)]
+    counts: Shown<DatagramCounts>,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -248,23 +210,19 @@ struct Operator {
     kind: String,
     #[schemars(schema_with = "role")]
     role: &'static str,
-    records_in: u64,
-    records_out: u64,
+    #[serde(flatten)]
+    figures: Shown<OperatorFigures>,
     records_in_per_second: f64,
     records_out_per_second: f64,
     #[schemars(range(min = 0, max = 1))]
     busy_share: f64,
-    queued_bytes: u64,
-    state_bytes: u64,
-    cache: Option<Cache>,
-    judged: Option<Judged>,
-    table: Option<Table>,
+    cache: Option<Shown<CacheCounts>>,
+    judged: Option<Shown<JudgedCounts>>,
+    table: Option<Shown<TableCounts>>,
     blocked: bool,
     /// Largest event time that has moved its windows.
     #[schemars(extend("format" = "date-time"))]
     task_time: Option<String>,
-    /// How much older the newest event time that it has processed is than the job's clock says; null once the job has ended.
-    lag_seconds: Option<f64>,
     /// From the numbering of records at the door to the end of the operator's work on them; records of the last second
     /// or two.
     latency: Option<Latency>,
@@ -284,34 +242,6 @@ struct Dropped {
     name: String,
     query: String,
     error: String,
-}
-
-/// Records that an operator set apart.
-#[derive(JsonSchema, Serialize)]
-struct Judged {
-    late: u64,
-    duplicates: u64,
-}
-
-/// The lookups of a join and the age of its table.
-#[derive(JsonSchema, Serialize)]
-struct Table {
-    lookups: u64,
-    misses: u64,
-    age_seconds: Option<u64>,
-    reloads: u64,
-    failed_reloads: u64,
-}
-
-#[derive(JsonSchema, Serialize)]
-struct Cache {
-    keys: u64,
-    stored: u64,
-    key_bytes: u64,
-    hits: u64,
-    misses: u64,
-    filled: u64,
-    evictions: u64,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -347,10 +277,9 @@ struct Link {
     output: usize,
     to: String,
     partitioning: String,
-    bytes: u64,
+    #[serde(flatten)]
+    figures: Shown<LinkFigures>,
     bytes_per_second: f64,
-    queued_bytes: u64,
-    high_watermark_hits: u64,
     chained: bool,
 }
 
@@ -373,21 +302,12 @@ impl Job {
                 panic: failure.panic,
                 hint: failure.hint.clone(),
             }),
-            uptime_seconds: rounded(job.uptime.as_secs_f64()),
-            records: job.records,
-            answers: job.answers,
-            rejects: job.rejects,
+            figures: Shown(JobFigures::of(job)),
             records_per_second: since.rate(job.records, since.job.map(|old| old.records)),
             answers_per_second: since.rate(job.answers, since.job.map(|old| old.answers)),
-            last_cycle: job.last_cycle,
-            commits: job.commits.map(|commits| Commits {
-                cycle: commits.cycle,
-                seconds: rounded(commits.took.as_secs_f64()),
-                held_back: commits.held_back,
-                held_back_seconds: rounded(commits.held_back_for.as_secs_f64()),
-            }),
+            commits: job.commits.map(Shown),
             tick: job.tick.map(format_timestamp),
-            clock: Clock { offset_seconds: rounded(job.clock.ahead as f64 / 1e6), jumps: job.clock.jumps },
+            clock: Shown(job.clock),
             sources: job.sources.iter().map(|source| since.source(job, source)).collect(),
             operators: job.operators.iter().map(|operator| since.operator(operator)).collect(),
             links: job.links.iter().map(|link| since.link(link)).collect(),
@@ -437,17 +357,12 @@ impl Since<'_> {
         Source {
             name: source.name.clone(),
             kind: source.kind.clone(),
-            records: source.records,
-            bytes: source.bytes,
-            rejects: source.rejects,
+            figures: Shown(SourceFigures::of(source)),
             records_per_second: self.rate(source.records, then.map(|then| then.records)),
             bytes_per_second: self.rate(source.bytes, then.map(|then| then.bytes)),
-            queued_bytes: tasks.iter().map(|task| task.queued_bytes).sum(),
             busy_share: mean_share(&tasks),
-            blocked: source.blocked,
             ended: source.ended,
             progress: source.progress.map(|(done, total)| Progress { done, total }),
-            lag_seconds: source.lag.map(|lag| rounded(lag.as_secs_f64())),
             datagrams: source.datagrams.as_ref().map(Datagrams::from),
             address: source.address.map(|address| address.to_string()),
             door: source
@@ -465,35 +380,15 @@ impl Since<'_> {
             name: operator.name.clone(),
             kind: operator.kind.clone(),
             role: if operator.is_sink { "sink" } else { "operator" },
-            records_in,
-            records_out,
+            figures: Shown(OperatorFigures::of(operator)),
             records_in_per_second: self.rate(records_in, then.map(OperatorSnapshot::records_in)),
             records_out_per_second: self.rate(records_out, then.map(OperatorSnapshot::records_out)),
             busy_share: mean_share(&tasks),
-            queued_bytes: tasks.iter().map(|task| task.queued_bytes).sum(),
-            state_bytes: tasks.iter().map(|task| task.state_bytes).sum(),
-            cache: operator.cache().map(|cache| Cache {
-                keys: cache.keys,
-                stored: cache.stored,
-                key_bytes: cache.key_bytes,
-                hits: cache.hits,
-                misses: cache.misses,
-                filled: cache.filled,
-                evictions: cache.evictions,
-            }),
-            judged: operator
-                .judged()
-                .map(|judged| Judged { late: judged.late, duplicates: judged.duplicates }),
-            table: operator.table().map(|table| Table {
-                lookups: table.lookups,
-                misses: table.misses,
-                age_seconds: table.age_seconds,
-                reloads: table.reloads,
-                failed_reloads: table.failed_reloads,
-            }),
+            cache: operator.cache().map(Shown),
+            judged: operator.judged().map(Shown),
+            table: operator.table().map(Shown),
             blocked: tasks.iter().any(|task| task.blocked),
             task_time: operator.task_time.map(format_timestamp),
-            lag_seconds: operator.lag.map(|lag| rounded(lag.as_secs_f64())),
             latency: Latency::of(&match then {
                 Some(then) => operator.latency.since(&then.latency),
                 None => operator.latency.clone(),
@@ -529,10 +424,8 @@ impl Since<'_> {
             output: link.output,
             to: link.to.clone(),
             partitioning: link.partitioning.clone(),
-            bytes: link.bytes,
+            figures: Shown(LinkFigures::of(link)),
             bytes_per_second: self.rate(link.bytes, then.map(|then| then.bytes)),
-            queued_bytes: link.queued_bytes,
-            high_watermark_hits: link.high_watermark_hits,
             chained: link.chained,
         }
     }
@@ -569,20 +462,13 @@ impl Latency {
 
 impl From<&DatagramStats> for Datagrams {
     fn from(datagrams: &DatagramStats) -> Self {
-        let total = &datagrams.total;
-        let senders = datagrams.worst.iter().map(|(address, counts)| Sender {
-            address: address.to_string(),
-            received: counts.datagrams,
-            dropped: counts.dropped_datagrams,
-            dropped_records: counts.dropped_records,
-            refused: counts.refused_datagrams,
-        });
+        let senders = datagrams
+            .worst
+            .iter()
+            .map(|(address, counts)| Sender { address: address.to_string(), counts: Shown(*counts) });
         Self {
-            received: total.datagrams,
-            dropped: total.dropped_datagrams,
-            dropped_records: total.dropped_records,
-            refused: total.refused_datagrams,
-            kernel_drops: datagrams.kernel_drops,
+            total: Shown(datagrams.total),
+            kernel: Shown(Kernel { kernel_drops: datagrams.kernel_drops }),
             senders: datagrams.senders,
             worst_senders: senders.collect(),
             agents: datagrams.agents.as_ref().map(Agents::from),
@@ -593,23 +479,16 @@ impl From<&DatagramStats> for Datagrams {
 
 impl From<&AgentStats> for Agents {
     fn from(agents: &AgentStats) -> Self {
-        let worst = agents.worst.iter().map(|(address, counts)| Agent {
-            address: address.to_string(),
-            totals: AgentTotals::from(counts),
-        });
+        let worst = agents
+            .worst
+            .iter()
+            .map(|(address, counts)| Agent { address: address.to_string(), totals: Shown(*counts) });
         Self {
             count: agents.agents,
-            total: AgentTotals::from(&agents.total),
+            total: Shown(agents.total),
             missing: agents.missing,
             worst: worst.collect(),
         }
-    }
-}
-
-impl From<&AgentCounts> for AgentTotals {
-    fn from(counts: &AgentCounts) -> Self {
-        let AgentCounts { datagrams: received, samples, lost, malformed, unknown, netflow } = *counts;
-        Self { received, samples, lost, malformed, unknown, netflow }
     }
 }
 
@@ -618,11 +497,6 @@ fn mean_share(tasks: &[Task]) -> f64 {
         return 0.0;
     }
     rounded(tasks.iter().map(|task| task.busy_share).sum::<f64>() / tasks.len() as f64)
-}
-
-/// To a thousandth: more digits of a rate are noise.
-fn rounded(value: f64) -> f64 {
-    (value * 1_000.0).round() / 1_000.0
 }
 
 /// All but the unreserved characters of RFC 3986.

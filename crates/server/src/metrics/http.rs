@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 
 use super::text::Text;
+use crate::figures::single;
 use crate::route::ROUTES;
 
 /// Statuses that we answer with; 499 is a client that went away. The last is for all others.
@@ -75,11 +76,7 @@ impl Telemetry {
             let names = ROUTES.iter().map(|route| (route.method.as_str(), route.path)).chain([("", "none")]);
             self.routes.iter().zip(names)
         };
-        text.family(
-            "thalweg_http_requests_total",
-            "counter",
-            "Requests by route and status; 499: the client went away.",
-        );
+        text.family(&single::HTTP_REQUESTS);
         for (counters, (method, path)) in labelled() {
             for (status, counter) in STATUSES.iter().zip(&counters.statuses) {
                 let count = counter.load(Ordering::Relaxed);
@@ -89,11 +86,7 @@ impl Telemetry {
                 }
             }
         }
-        text.family(
-            "thalweg_http_request_duration_seconds",
-            "histogram",
-            "From the head of a request to its reply being ready.",
-        );
+        text.family(&single::HTTP_DURATION);
         for (counters, (method, path)) in labelled() {
             let counts: Vec<u64> =
                 counters.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
@@ -114,17 +107,13 @@ impl Telemetry {
             text.part("_sum", &[("method", method), ("route", path)], seconds);
             text.part("_count", &[("method", method), ("route", path)], total);
         }
-        text.family("thalweg_http_requests_in_flight", "gauge", "Requests in work, this one too.");
+        text.family(&single::HTTP_IN_FLIGHT);
         text.series(&[], self.in_flight());
-        text.family("thalweg_http_connections", "gauge", "Open connections.");
+        text.family(&single::HTTP_CONNECTIONS);
         text.series(&[], self.connections.load(Ordering::Relaxed));
-        text.family("thalweg_http_connections_accepted_total", "counter", "Connections accepted.");
+        text.family(&single::HTTP_ACCEPTED);
         text.series(&[], self.accepted.load(Ordering::Relaxed));
-        text.family(
-            "thalweg_http_connections_evicted_total",
-            "counter",
-            "Connections that waited for a request and were closed, as all places were taken and others waited.",
-        );
+        text.family(&single::HTTP_EVICTED);
         text.series(&[], evicted);
     }
 }

@@ -11,6 +11,7 @@ mod sql;
 mod text;
 
 use crate::Sql;
+use crate::figures::single;
 use crate::snapshot::JobSnapshot;
 
 #[cfg(test)]
@@ -27,9 +28,9 @@ pub(crate) fn render(
     is_ready: bool,
 ) -> String {
     let mut text = Text::default();
-    text.family("thalweg_build_info", "gauge", "Always 1; the version is the label.");
+    text.family(&single::BUILD);
     text.series(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.family("thalweg_ready_info", "gauge", "1 while the node takes records.");
+    text.family(&single::READY);
     text.series(&[], u8::from(is_ready));
     jobs::write(jobs, &mut text);
     telemetry.write(evicted, &mut text);
