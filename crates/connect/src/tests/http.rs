@@ -433,3 +433,26 @@ fn blocks_have_few_records_where_rows_are_wide() {
     assert_eq!(counts.iter().sum::<u32>(), 100_000);
     assert!(counts.iter().all(|count| *count < 1_300), "{counts:?}");
 }
+
+#[test]
+fn no_later_body_passes_one_that_was_accepted_when_it_came() {
+    let mut door = Door::new(spec("ndjson", &[]), &[]);
+    for card in ["first", "second"] {
+        let body = format!("{{\"card\":\"{card}\",\"amount\":1}}\n").repeat(20_000);
+        assert!(door.ingress.submit(body.into(), false).unwrap().replies.is_none());
+    }
+    let mut last = door.submit("{\"card\":\"third\",\"amount\":1}");
+    let mut cards = Vec::new();
+    while let Poll::Block(block) = door.built.source.poll(1 << 18, ARRIVAL).unwrap() {
+        assert!(block.count < 20_000, "a body has more than one piece");
+        let range = SeqRange::new(door.next, door.next + u64::from(block.count));
+        door.next = range.end;
+        door.built.source.sequenced(&block, range);
+        let decoded = door.decoder.decode(&block, range, ARRIVAL).unwrap();
+        let column = decoded.records.column(0).as_string_view();
+        cards.extend(column.iter().map(|card| card.expect("a card").to_owned()));
+    }
+    cards.dedup();
+    assert_eq!(cards, ["first", "second", "third"]);
+    assert!(is_waiting(&mut last));
+}

@@ -2,7 +2,8 @@
 //!
 //! Bounded in bytes, together with the replies that were not read yet: a body that does not fit is refused with an
 //! error. Small pieces of several requests leave as one block. A request whose reply takes too much room waits in its
-//! place while others pass it, and those of a large body take turns with them.
+//! place while others pass it, and those of a large body take turns with them. A body that nobody waits for was accepted
+//! when it came: no later one passes it.
 //!
 //! When room for replies is short, a client that has left its own alone for [`IMPATIENCE`] is cut off; without that,
 //! after [`PATIENCE`].
@@ -207,7 +208,10 @@ impl Inbox {
             let ticket = entry.request.as_ref().map(|request| Arc::new(Ticket::new(Arc::clone(request))));
             block.get_or_insert_default().push(piece, ticket);
             if !entry.pieces.is_empty() {
-                queue.entries.push_back(entry);
+                match entry.request {
+                    Some(_) => queue.entries.push_back(entry),
+                    None => queue.entries.insert(place, entry),
+                }
             }
         }
         if let Some(block) = block {
