@@ -117,6 +117,10 @@ impl Aggregate for Count {
         repeat(&out.into_int64(), self.calls.len())
     }
 
+    fn touch(&self, groups: &[u32]) {
+        warm(groups.iter().map(|group| self.counts[*group as usize]));
+    }
+
     fn save(&self, group: u32, out: &mut Vec<u8>) {
         put(out, self.counts[group as usize]);
     }

@@ -132,6 +132,9 @@ pub trait Aggregate: Send {
     /// The present value of a group (or of [`NO_GROUP`]); one column of one row per call.
     fn read(&self, group: u32) -> Vec<Column>;
 
+    /// Reads, for the sake of the cache, what [`Aggregate::save`] reads first of each of these groups.
+    fn touch(&self, _groups: &[u32]) {}
+
     /// Appends the state of a group to its image; what the group's values make pile up is written whole.
     fn save(&self, group: u32, out: &mut Vec<u8>);
 

@@ -39,7 +39,7 @@ use super::dirty::Dirty;
 use super::nodes::readers;
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Manifest, Stage, Window, group, store_failed};
-use crate::groups::TAG_BLOCK;
+use crate::groups::{Groups, TAG_BLOCK};
 use crate::key;
 use crate::reservoir::CursorId;
 
@@ -132,6 +132,28 @@ pub(super) fn save_group(
     });
 }
 
+/// Groups whose states are read ahead together: those of 120 windows are in the second cache then.
+const AHEAD: usize = 32;
+
+/// As [`save_group`], of many groups: what one of them waits for in memory comes with what the others do.
+fn save_groups(
+    checkpoint: &mut Option<Checkpoint>,
+    grouping: u32,
+    groups: &[u32],
+    table: &Groups,
+    place: usize,
+    leaves: &[Option<LeafNode>],
+) {
+    for groups in groups.chunks(AHEAD) {
+        let slots = groups.iter().filter_map(|group| Some(table.entry(*group)?.0));
+        let slots: SmallVec<[u32; AHEAD]> = slots.collect();
+        readers(leaves, Some(place)).for_each(|(node, face)| node.leaf.touch(face, &slots));
+        for group in groups {
+            save_group(checkpoint, (grouping, *group), table.entry(*group), Some(place), leaves);
+        }
+    }
+}
+
 /// The cursors of all windows that read a grouping.
 pub(super) fn cursors_of(
     leaves: &[Option<LeafNode>],
@@ -193,8 +215,7 @@ impl Stage {
             Some(ids) => (ids.freeze(now), Some(ids.frozen_frames())),
             None => (Vec::new(), None),
         };
-        let replayed = self.groupings.iter().flatten().filter_map(|grouping| grouping.dirty.passed_since());
-        let chunks = self.reservoir.needed(as_of, replayed.min().unwrap_or(as_of));
+        let chunks = self.reservoir.needed(as_of, self.replays_from().unwrap_or(as_of));
         let manifest = self.manifest(cycle, chunks.clone(), &rows, ids, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
@@ -334,9 +355,14 @@ impl Stage {
                 if *spent >= budget {
                     return false;
                 }
-                *spent += 1;
-                let Some(group) = dirty.claim_next() else { break };
-                save_group(&mut self.checkpoint, (*id, group), table.entry(group), Some(place), &self.leaves);
+                let ahead = AHEAD.min(budget - *spent);
+                let groups: SmallVec<[u32; AHEAD]> =
+                    std::iter::from_fn(|| dirty.claim_next()).take(ahead).collect();
+                if groups.is_empty() {
+                    break;
+                }
+                *spent += groups.len();
+                save_groups(&mut self.checkpoint, *id, &groups, table, place, &self.leaves);
             }
         }
         self.save_whole();
@@ -377,12 +403,9 @@ impl Stage {
             dirty.grow(table.numbers());
             let mut save_frozen = |dirty: &mut Dirty, changed: &[u32]| {
                 if dirty.left() > 0 {
-                    for group in changed {
-                        if dirty.claim(*group) {
-                            let entry = table.entry(*group);
-                            save_group(&mut self.checkpoint, (*id, *group), entry, Some(place), &self.leaves);
-                        }
-                    }
+                    let claimed = changed.iter().copied().filter(|group| dirty.claim(*group));
+                    let claimed: SmallVec<[u32; AHEAD]> = claimed.collect();
+                    save_groups(&mut self.checkpoint, *id, &claimed, table, place, &self.leaves);
                 }
             };
             save_frozen(dirty, &groups[place]);

@@ -246,6 +246,10 @@ impl<N: Number, Q: Second<N>> Aggregate for Moments<N, Q> {
             .collect()
     }
 
+    fn touch(&self, groups: &[u32]) {
+        warm(groups.iter().map(|group| self.cells[*group as usize].rows));
+    }
+
     fn save(&self, group: u32, out: &mut Vec<u8>) {
         let cell = &self.cells[group as usize];
         cell.save(out);
