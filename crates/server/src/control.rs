@@ -163,6 +163,9 @@ pub enum ControlError {
     /// It is there, but in no state for this: a job that has ended, for instance.
     #[error("{message}")]
     Conflict { message: String, hint: Option<String> },
+    /// The job is being replaced by a changed one, which takes moments.
+    #[error("job {job:?} is being replaced by a changed one")]
+    Replaced { job: String },
     /// The job has failed as a disk is full, and is only read.
     #[error("job {job:?} takes nothing any more, and is only read: {failure}")]
     ReadOnly { job: String, failure: String, hint: Option<String> },

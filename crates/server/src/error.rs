@@ -276,6 +276,9 @@ impl From<ControlError> for ApiError {
                 out.0.hint = hint;
                 out
             }
+            ControlError::Replaced { .. } => {
+                ApiError::new(Code::Starting, message).hint("send it again: nothing was taken")
+            }
             ControlError::ReadOnly { job, hint, .. } => {
                 let again = format!("then start it again with POST /v1/jobs/{job}, or the process");
                 let first = hint.map(|hint| format!("{hint}; ")).unwrap_or_default();

@@ -3,9 +3,9 @@
 //! Jobs are started on threads of their own ([`Starting`]), as opening their files may take for ever: one that does not
 //! start holds up no other. A caller that starts a job on the node itself reports it with [`NodeControl::add`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use thalweg_connect::{Ingress, Reach};
@@ -32,6 +32,8 @@ pub struct NodeControl {
     /// Held for moments. Ended jobs stay until they are stopped or started again.
     jobs: RwLock<BTreeMap<Arc<str>, Arc<RunningJob>>>,
     starting: Starting,
+    /// Jobs that are being replaced. Held for moments.
+    replaced: Mutex<BTreeSet<String>>,
     /// A job was stopped by a request.
     has_stopped: AtomicBool,
 }
@@ -46,6 +48,7 @@ impl NodeControl {
             readiness: AtomicU8::new(Readiness::Starting as u8),
             jobs: RwLock::default(),
             starting: Starting::default(),
+            replaced: Mutex::default(),
             has_stopped: AtomicBool::new(false),
         }
     }
@@ -75,12 +78,19 @@ impl NodeControl {
         self.jobs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn replaced(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn jobs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Arc<str>, Arc<RunningJob>>> {
         self.jobs.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn find(&self, name: &str) -> Result<Arc<RunningJob>, ControlError> {
         let jobs = self.jobs_ref();
+        if !jobs.contains_key(name) && self.replaced().contains(name) {
+            return Err(ControlError::Replaced { job: name.to_owned() });
+        }
         if !jobs.contains_key(name) && self.starting.is_starting(name) {
             return Err(ControlError::Conflict {
                 message: format!("job {name:?} is being started: its files and connections are being opened"),
@@ -88,6 +98,25 @@ impl NodeControl {
             });
         }
         jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
+    }
+
+    /// Starts a job in the place of one that has ended, or that one again.
+    fn start_instead(
+        &self,
+        name: &str,
+        checked: CheckedJob,
+        before: CheckedJob,
+    ) -> Result<Arc<RunningJob>, ControlError> {
+        let start = |job| self.starting.start(&self.node, job, |job| self.add(Arc::clone(job)));
+        start(checked).map_err(|error| {
+            let what = match start(before) {
+                Ok(_) => format!("job {name:?}, which was to be replaced, runs on"),
+                Err(again) => {
+                    format!("nor does job {name:?} start, which was to be replaced: {}", again.chain())
+                }
+            };
+            error.context(what).into()
+        })
     }
 
     /// Runs `work` on the queries of an operator of a job that runs, or, where it only reads, is read-only.
@@ -191,20 +220,12 @@ impl Control for NodeControl {
         }
         let before = old.checked().clone();
         drop(old);
-        self.stop(name, Stop::Drain)?;
-        match self.starting.start(&self.node, checked, |job| self.add(Arc::clone(job))) {
-            Ok(job) => Ok((snapshot(&job), true)),
-            Err(error) => {
-                let again = self.starting.start(&self.node, before, |job| self.add(Arc::clone(job)));
-                let what = match again {
-                    Ok(_) => "the job that was to be replaced runs on".to_owned(),
-                    Err(again) => {
-                        format!("nor does the job start that was to be replaced: {}", again.chain())
-                    }
-                };
-                Err(error.context(what).into())
-            }
+        if !self.replaced().insert(name.to_owned()) {
+            return Err(ControlError::Replaced { job: name.to_owned() });
         }
+        let outcome = self.stop(name, Stop::Drain).and_then(|_| self.start_instead(name, checked, before));
+        self.replaced().remove(name);
+        outcome.map(|job| (snapshot(&job), true))
     }
 
     fn stop(&self, name: &str, how: Stop) -> Result<StopSummary, ControlError> {

@@ -126,12 +126,48 @@ fn a_job_is_replaced_and_goes_on_with_its_state() {
     );
     let listening = FILE.replace("operators:\n", &source) + "  all: { type: 'null', input: u }\n";
     let error = put(&listening);
-    assert!(
-        error.status >= 400 && error.body.contains("the job that was to be replaced runs on"),
-        "{error:?}"
-    );
+    assert!(error.status >= 400 && error.body.contains("which was to be replaced, runs on"), "{error:?}");
     let line = site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines().remove(0);
     assert_eq!(line["card_1h"], json!({"spent": 5.0, "n": 3}), "it runs on: {line}");
+}
+
+#[test]
+fn a_key_is_added_to_a_job_while_its_node_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = site_of(&Arc::new(Node::builder().workers(1).data_dir(folder.path()).open().unwrap()));
+    let file = FILE.replace("amount: float64 }", "amount: float64, shop: string? }");
+    assert_eq!(site.post("/v1/jobs/payments", &file).status, 201);
+    let paid =
+        |ts: i64, card: &str| format!("{}\n", json!({"ts": ts, "card": card, "shop": "s1", "amount": 1}));
+    assert_eq!(site.post(RECORDS, &paid(1_000, "c1")).status, 200);
+    assert_eq!(site.post(RECORDS, &paid(2_000, "other")).status, 200);
+
+    let by_shop = "SELECT count(*) AS n FROM payments GROUP BY shop OVER SLIDING 1 HOUR";
+    let error = site.post(&format!("{QUERIES}/by_shop"), by_shop).expect_error(400, "invalid_request");
+    let hint = error["hint"].as_str().unwrap();
+    assert!(hint.contains("add the key to partition_by") && hint.contains("PUT /v1/jobs/"), "{hint}");
+
+    let more = file
+        .replace("partition_by: card", "partition_by: [card, shop]")
+        .replace("sinks:", &format!("      by_shop: {by_shop}\nsinks:"));
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| site.call("PUT", "/v1/jobs/payments", "", more.as_bytes()));
+        // Who sends meanwhile is answered, or told to come again.
+        for number in 0.. {
+            let reply = site.post(RECORDS, &paid(2_000, &format!("other{number}")));
+            assert!([200, 503].contains(&reply.status), "{reply:?}");
+            if reply.status == 503 {
+                assert_eq!(reply.json()["error"]["retry"], "with_backoff", "{reply:?}");
+            }
+            if put.is_finished() {
+                break;
+            }
+        }
+        assert_eq!(put.join().unwrap().status, 200);
+    });
+    let line = site.post(RECORDS, &paid(3_000, "c1")).lines().remove(0);
+    assert_eq!(line["card_1h"], json!({"spent": 2.0, "n": 2}), "the old key goes on");
+    assert_eq!(line["by_shop"]["since"], 2_000_000, "the new one says from when on it counts: {line}");
 }
 
 #[test]

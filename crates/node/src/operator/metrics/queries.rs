@@ -33,8 +33,8 @@ impl MetricsSpec {
                 labels.join(", ")
             );
             QueryError::Failed(Error::user(message).with_hint(
-                "stages are fixed while a job runs: add the key to partition_by, or [] for queries without GROUP BY, \
-                 and start the job again",
+                "add the key to partition_by, or [] for queries without GROUP BY, and replace the job by the changed \
+                 one: PUT /v1/jobs/{job}, or start it again",
             ))
         })
     }
