@@ -160,23 +160,22 @@ impl<V: Item> Queues<V> {
 
     /// Appends a group's list and its tree, values by `save`.
     pub(super) fn save(&self, group: u32, out: &mut Vec<u8>, save: impl Fn(&V, &mut Vec<u8>)) {
-        let mut list = Vec::new();
-        let mut slot = self.ends[group as usize].oldest;
-        while slot != NONE {
-            let Slot { key, value, newer, .. } = &self.slots[slot as usize];
-            list.push((*key, value));
-            slot = *newer;
-        }
+        let put_value = |out: &mut Vec<u8>, (time, seq): Key, value: &V| {
+            put_signed(out, time);
+            put(out, seq);
+            save(value, out);
+        };
+        put(out, self.list(group).count() as u64);
+        self.list(group).for_each(|slot| put_value(out, slot.key, &slot.value));
         let tree = self.trees.get(&group);
-        let tree = tree.into_iter().flatten().map(|(key, value)| (*key, value)).collect::<Vec<_>>();
-        for part in [list, tree] {
-            put(out, part.len() as u64);
-            for ((time, seq), value) in part {
-                put_signed(out, time);
-                put(out, seq);
-                save(value, out);
-            }
-        }
+        put(out, tree.map_or(0, BTreeMap::len) as u64);
+        tree.into_iter().flatten().for_each(|(key, value)| put_value(out, *key, value));
+    }
+
+    /// The list of a group, from the oldest.
+    fn list(&self, group: u32) -> impl Iterator<Item = &Slot<V>> {
+        let at = |slot: u32| self.slots.get(slot as usize);
+        std::iter::successors(at(self.ends[group as usize].oldest), move |slot| at(slot.newer))
     }
 
     /// Takes over what [`Queues::save`] wrote; the group's queue is empty before.

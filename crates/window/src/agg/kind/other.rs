@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow_array::builder::{BinaryViewBuilder, BooleanBuilder, FixedSizeBinaryBuilder, StringViewBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, StringViewArray};
+use compact_str::CompactString;
 use thalweg_types::DataType;
 
 use super::{Item, Kind};
@@ -14,6 +15,19 @@ use crate::image::{Malformed, Reader, put_bytes};
 
 impl Item for bool {}
 impl Item for [u8; 16] {}
+
+/// Up to 24 bytes stand in the item itself.
+impl Item for CompactString {
+    fn heap(&self) -> usize {
+        if self.is_heap_allocated() { self.capacity() } else { 0 }
+    }
+}
+
+impl Item for Box<[u8]> {
+    fn heap(&self) -> usize {
+        self.len()
+    }
+}
 
 pub(in crate::agg) struct Bool;
 
@@ -126,17 +140,11 @@ impl Kind for Ip {
 
 /// Values of any length.
 macro_rules! long {
-    ($name:ident, $unsized:ty, $array:ty, $cast:ident, $builder:ty, $load:ident) => {
+    ($name:ident, $unsized:ty, $owned:ty, $array:ty, $cast:ident, $builder:ty, $load:ident) => {
         pub(in crate::agg) struct $name;
 
-        impl Item for Box<$unsized> {
-            fn heap(&self) -> usize {
-                self.len()
-            }
-        }
-
         impl Kind for $name {
-            type Item = Box<$unsized>;
+            type Item = $owned;
             type Ref<'a> = &'a $unsized;
             type Reader<'a> = &'a $array;
             type Builder = $builder;
@@ -160,20 +168,20 @@ macro_rules! long {
                 std::hash::Hasher::finish(&hasher)
             }
 
-            fn own(value: &$unsized) -> Box<$unsized> {
+            fn own(value: &$unsized) -> $owned {
                 value.into()
             }
 
-            fn view(item: &Box<$unsized>) -> &$unsized {
+            fn view(item: &$owned) -> &$unsized {
                 item
             }
 
-            fn save(item: &Box<$unsized>, out: &mut Vec<u8>) {
-                put_bytes(out, item.as_ref().as_ref());
+            fn save(item: &$owned, out: &mut Vec<u8>) {
+                put_bytes(out, Self::view(item).as_ref());
             }
 
-            fn load(image: &mut Reader<'_>) -> Result<Box<$unsized>, Malformed> {
-                image.$load("value").map(Box::from)
+            fn load(image: &mut Reader<'_>) -> Result<$owned, Malformed> {
+                image.$load("value").map(<$owned>::from)
             }
 
             fn builder(rows: usize) -> $builder {
@@ -191,5 +199,5 @@ macro_rules! long {
     };
 }
 
-long!(Text, str, StringViewArray, as_string_view, StringViewBuilder, text);
-long!(Binary, [u8], BinaryViewArray, as_binary_view, BinaryViewBuilder, bytes);
+long!(Text, str, CompactString, StringViewArray, as_string_view, StringViewBuilder, text);
+long!(Binary, [u8], Box<[u8]>, BinaryViewArray, as_binary_view, BinaryViewBuilder, bytes);
