@@ -136,20 +136,19 @@ impl Keeper {
         let begun = Instant::now();
         let mut change = self.manifest.contents.change();
         self.write(&mut change, folder::ROWS, &batches)?;
-        let mut rolled: Vec<RecordBatch> = Vec::new();
+        let mut rolled: Vec<Roller<'_>> = Vec::new();
         for (place, plan) in self.table.plans.iter().enumerate() {
             // A coarser rollup is the sum of a finer one that has all its keys and sums.
             let finer = (0..place).rev().find(|finer| plan.is_made_of(&self.table.plans[*finer]));
             let mut roller = Roller::new(plan)?;
             match finer {
-                Some(finer) => roller.add(&rolled[finer])?,
+                Some(finer) => roller.add_groups(&rolled[finer])?,
                 None => batches.iter().try_for_each(|rows| roller.add(rows))?,
             }
-            rolled.push(roller.finish()?);
+            self.write(&mut change, &plan.spec.name, &[roller.finish()?])?;
+            rolled.push(roller);
         }
-        for (place, rows) in rolled.into_iter().enumerate() {
-            self.write(&mut change, &self.table.plans[place].spec.name, &[rows])?;
-        }
+        drop(rolled);
         change.clock = self.seen_by_clock(&batches)?;
         change.sealed = extent.number + 1;
         change.last_sealed = Some(extent);

@@ -1,25 +1,31 @@
 //! Rollups: rows of a table summed up by interval and keys.
 //!
-//! Keys are compared as bytes that sort like their columns (`arrow-row`), so that rows come out in order of interval, then
-//! keys, and equal ones occur once. The rows of a rollup can be summed up again by the same code: that is how files are
-//! merged.
+//! Rows come out in order of interval, then keys, and equal ones occur once. The rows of a rollup can be summed up again by
+//! the same code: that is how files are merged.
+//!
+//! Each value of a key has a number (`values`), and groups are found, compared and sorted by such numbers alone: rollups of
+//! short intervals have nearly as many rows as their table. A coarser rollup takes the groups of a finer one with their
+//! numbers ([`Roller::add_groups`]).
+
+mod values;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt64Array};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow_buffer::ScalarBuffer;
-use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{
     ArrowError, DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef,
 };
+use arrow_select::take::take;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use thalweg_types::{DataType, Error, Micros, Schema, TimeUnit};
 
 use crate::{Rollup, RollupSpec};
+use values::Values;
 
 /// How a rollup's columns are had from those of its table, or from its own.
 #[derive(Clone, Debug)]
@@ -86,15 +92,23 @@ impl RollupPlan {
     }
 }
 
+/// A group in the table. The tag is part of its hash, so that a look-up meets other groups next to never.
+#[derive(Clone, Copy)]
+struct Mark {
+    tag: u32,
+    group: u32,
+}
+
 /// Sums rows up.
 pub(crate) struct Roller<'a> {
     plan: &'a RollupPlan,
-    converter: RowConverter,
-    keys: Rows,
+    /// Of the interval and each key. They are shared with coarser rollups once all rows have been added.
+    values: Vec<Arc<Values>>,
+    /// Numbers of values, as many for each group as there are key columns.
+    keys: Vec<u32>,
     /// A seed of its own, as keys come from outside; groups are in the order of their rows.
     hasher: RandomState,
-    /// Numbers of rows of `keys`, by their bytes.
-    groups: HashTable<usize>,
+    groups: HashTable<Mark>,
     sums: Vec<Sum>,
     counts: Vec<i64>,
 }
@@ -110,14 +124,11 @@ impl<'a> Roller<'a> {
     /// # Errors
     /// Where a key is of a type that cannot be compared.
     pub(crate) fn new(plan: &'a RollupPlan) -> Result<Self, Error> {
-        let keys = 1 + plan.spec.by.len();
-        let fields = plan.schema.fields().iter().take(keys);
-        let fields = fields.map(|field| SortField::new(field.data_type().clone())).collect();
-        let converter = RowConverter::new(fields).map_err(rolling)?;
-        let keys = converter.empty_rows(0, 0);
+        let fields = plan.schema.fields().iter().take(1 + plan.spec.by.len());
+        let values = fields.map(|field| Ok(Arc::new(Values::new(field)?))).collect::<Result<_, Error>>()?;
         let sums = plan.spec.sum.iter().map(|_| Sum::default()).collect();
         let (hasher, groups) = (RandomState::default(), HashTable::new());
-        Ok(Self { plan, converter, keys, hasher, groups, sums, counts: Vec::new() })
+        Ok(Self { plan, values, keys: Vec::new(), hasher, groups, sums, counts: Vec::new() })
     }
 
     /// Adds rows of the table, or of the rollup itself; a column that is not there is null.
@@ -130,11 +141,19 @@ impl<'a> Roller<'a> {
                 None => arrow_array::new_null_array(field.data_type(), rows.num_rows()),
             }
         };
-        let mut keys: Vec<ArrayRef> = vec![self.intervals(&column(0))?];
-        keys.extend((1..=self.plan.spec.by.len()).map(column));
-        let keys = self.converter.convert_columns(&keys).map_err(rolling)?;
-        let groups: Vec<u32> = keys.iter().map(|key| self.group(key)).collect();
-        let first = 1 + self.plan.spec.by.len();
+        let first = self.values.len();
+        let mut keys = Vec::with_capacity(first);
+        for place in 0..first {
+            let column = if place == 0 { self.intervals(&column(0))? } else { column(place) };
+            keys.push(self.own_values(place)?.numbers(&column)?);
+        }
+        let mut key = vec![0; first];
+        let groups: Vec<u32> = (0..rows.num_rows())
+            .map(|row| {
+                key.iter_mut().zip(&keys).for_each(|(key, numbers)| *key = numbers[row]);
+                self.group(&key)
+            })
+            .collect();
         for (place, sum) in self.sums.iter_mut().enumerate() {
             sum.add(&column(first + place), &groups);
         }
@@ -148,21 +167,62 @@ impl<'a> Roller<'a> {
         Ok(())
     }
 
-    fn group(&mut self, key: arrow_row::Row<'_>) -> u32 {
-        let (hasher, hash) = (&self.hasher, self.hasher.hash_one(key.data()));
-        let (keys, counts, sums) = (&mut self.keys, &mut self.counts, &mut self.sums);
-        if let Some(found) = self.groups.find(hash, |group| keys.row(*group).data() == key.data()) {
-            return *found as u32;
+    /// Adds the groups of a rollup that this one is made of ([`RollupPlan::is_made_of`]). Nothing was added before, and no
+    /// rows are added after.
+    pub(crate) fn add_groups(&mut self, finer: &Self) -> Result<(), Error> {
+        let place = |names: &[String], name: &String| {
+            let place = names.iter().position(|other| other == name);
+            place.ok_or_else(|| Error::internal("a rollup is made of one without its columns"))
+        };
+        let (own, of) = (&self.plan.spec, &finer.plan.spec);
+        let mut from = vec![0];
+        for (at, name) in own.by.iter().enumerate() {
+            from.push(1 + place(&of.by, name)?);
+            self.values[1 + at] = Arc::clone(&finer.values[from[1 + at]]);
         }
-        let group = keys.num_rows();
-        keys.push(key);
-        counts.push(0);
-        for sum in sums {
+        let sums = own.sum.iter().map(|name| place(&of.sum, name)).collect::<Result<Vec<_>, _>>()?;
+        let intervals = self.intervals(&finer.values[0].column()?)?;
+        let intervals = self.own_values(0)?.numbers(&intervals)?;
+        let mut key = vec![0; from.len()];
+        for (theirs, numbers) in finer.keys.chunks_exact(finer.values.len()).enumerate() {
+            key.iter_mut().zip(&from).for_each(|(key, from)| *key = numbers[*from]);
+            key[0] = intervals[key[0] as usize];
+            let group = self.group(&key) as usize;
+            self.counts[group] += finer.counts[theirs];
+            for (sum, from) in self.sums.iter_mut().zip(&sums) {
+                let from = &finer.sums[*from];
+                sum.values[group] += from.values[theirs];
+                sum.has_value[group] |= from.has_value[theirs];
+            }
+        }
+        Ok(())
+    }
+
+    fn own_values(&mut self, place: usize) -> Result<&mut Values, Error> {
+        Arc::get_mut(&mut self.values[place])
+            .ok_or_else(|| Error::internal("rows are added to a rollup that others are made of"))
+    }
+
+    fn group(&mut self, key: &[u32]) -> u32 {
+        let hash = self.hasher.hash_one(key);
+        let tag = (hash >> 32) as u32;
+        let (keys, width) = (&self.keys, key.len());
+        let is_same = |mark: &Mark| {
+            let start = mark.group as usize * width;
+            mark.tag == tag && keys[start..start + width] == *key
+        };
+        if let Some(found) = self.groups.find(spread(tag), is_same) {
+            return found.group;
+        }
+        let group = self.counts.len() as u32;
+        self.keys.extend_from_slice(key);
+        self.counts.push(0);
+        for sum in &mut self.sums {
             sum.values.push(0);
             sum.has_value.push(false);
         }
-        self.groups.insert_unique(hash, group, |group| hasher.hash_one(keys.row(*group).data()));
-        group as u32
+        self.groups.insert_unique(spread(tag), Mark { tag, group }, |mark| spread(mark.tag));
+        group
     }
 
     /// Starts of the intervals that times are in.
@@ -175,21 +235,24 @@ impl<'a> Roller<'a> {
 
     /// Rows in the order of interval and keys. Equal ones occur once, but where a sum is more than its column holds:
     /// then it is stored in parts, in as many rows, of which the first has the number of all.
-    pub(crate) fn finish(self) -> Result<RecordBatch, Error> {
-        let mut order: Vec<usize> = (0..self.counts.len()).collect();
-        order.sort_unstable_by(|a, b| self.keys.row(*a).data().cmp(self.keys.row(*b).data()));
-        let first = 1 + self.plan.spec.by.len();
+    pub(crate) fn finish(&self) -> Result<RecordBatch, Error> {
+        let first = self.values.len();
+        let ranked = self.values.iter().map(|values| values.ranked()).collect::<Result<Vec<_>, _>>()?;
         let ranges: Vec<Range> =
             (0..self.sums.len()).map(|place| Range::of(self.plan.schema.field(first + place))).collect();
         // Group, and which row of it.
-        let mut rows: Vec<(usize, usize)> = Vec::with_capacity(order.len());
-        for group in order {
+        let mut rows: Vec<(usize, usize)> = Vec::with_capacity(self.counts.len());
+        for group in self.order(&ranked) {
             let sums = self.sums.iter().zip(&ranges);
             let parts = sums.map(|(sum, range)| range.parts(sum.values[group])).max().unwrap_or(1);
             rows.extend((0..parts).map(|part| (group, part)));
         }
-        let keys = rows.iter().map(|(group, _)| self.keys.row(*group));
-        let mut columns = self.converter.convert_rows(keys).map_err(rolling)?;
+        let mut columns = Vec::with_capacity(first + self.sums.len() + 1);
+        for (place, (column, ranks)) in ranked.iter().enumerate() {
+            let ranks = rows.iter().map(|(group, _)| ranks[self.keys[group * first + place] as usize]);
+            let ranks = UInt32Array::from_iter_values(ranks);
+            columns.push(take(column, &ranks, None).map_err(rolling)?);
+        }
         for (sum, range) in self.sums.iter().zip(&ranges) {
             columns.push(sum.column(&rows, *range));
         }
@@ -197,6 +260,35 @@ impl<'a> Roller<'a> {
         columns.push(Arc::new(counts.collect::<Int64Array>()));
         RecordBatch::try_new(Arc::clone(&self.plan.schema), columns).map_err(rolling)
     }
+
+    /// Groups in the order of interval and keys. Where the ranks of a group fit into one word, the words are sorted.
+    fn order(&self, ranked: &[(ArrayRef, Vec<u32>)]) -> Vec<usize> {
+        let bits = |ranks: &Vec<u32>| usize::BITS - ranks.len().saturating_sub(1).leading_zeros();
+        let keys = self.keys.chunks_exact(ranked.len());
+        if ranked.iter().map(|(_, ranks)| bits(ranks)).sum::<u32>() <= u128::BITS {
+            let word = |key: &[u32]| {
+                let ranks = key.iter().zip(ranked);
+                ranks.fold(0_u128, |word, (number, (_, ranks))| {
+                    word << bits(ranks) | u128::from(ranks[*number as usize])
+                })
+            };
+            let mut order: Vec<(u128, u32)> = keys.map(word).zip(0..).collect();
+            order.sort_unstable();
+            return order.into_iter().map(|(_, group)| group as usize).collect();
+        }
+        let ranks = |group: usize| {
+            let key = &self.keys[group * ranked.len()..][..ranked.len()];
+            key.iter().zip(ranked).map(|(number, (_, ranks))| ranks[*number as usize])
+        };
+        let mut order: Vec<usize> = (0..self.counts.len()).collect();
+        order.sort_unstable_by(|a, b| ranks(*a).cmp(ranks(*b)));
+        order
+    }
+}
+
+/// The table's hash of a tag: it takes buckets from the low bits and marks from the high ones, so both must vary.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What a column of sums holds.
@@ -220,6 +312,10 @@ impl Range {
 
     /// How many rows a sum takes. One of unsigned numbers is never below zero.
     fn parts(self, sum: i128) -> usize {
+        if (self.least..=self.most).contains(&sum) {
+            // Nearly always, and dividing such wide numbers takes long.
+            return 1;
+        }
         let whole = if sum < 0 { sum / self.least } else { sum / self.most };
         let rest = if sum < 0 { sum % self.least } else { sum % self.most };
         (usize::try_from(whole).unwrap_or(usize::MAX) + usize::from(rest != 0)).max(1)
@@ -227,6 +323,9 @@ impl Range {
 
     /// The part of a sum that is in one of its rows.
     fn part(self, sum: i128, part: usize) -> i128 {
+        if part == 0 && (self.least..=self.most).contains(&sum) {
+            return sum;
+        }
         let most = if sum < 0 { self.least } else { self.most };
         let before = most * part as i128;
         (sum - before).clamp(most.min(0), most.max(0))
@@ -355,7 +454,77 @@ mod tests {
         }))
     }
 
+    /// A rollup by so many columns, of rows with these values in them, and null where there is no number.
+    fn wide(every: i64, names: &[&str], rows: &[(i64, Vec<Option<i64>>)]) -> (RollupPlan, RecordBatch) {
+        let all: Vec<String> = (0..rows[0].1.len()).map(|place| format!("k{place}")).collect();
+        let mut fields = vec![Field::new("ts", DataType::Timestamp(TimeUnit::Micro))];
+        fields.extend(all.iter().map(|name| Field::new(name, DataType::Int64).nullable()));
+        let by = if names.is_empty() { all.clone() } else { names.iter().map(|&n| n.to_owned()).collect() };
+        let spec =
+            RollupSpec { name: "wide".to_owned(), every, by, sum: vec!["k0".to_owned()], retention: None };
+        let spec = RollupSpec { by: spec.by.iter().filter(|name| *name != "k0").cloned().collect(), ..spec };
+        let plan = RollupPlan::new(&spec, &Schema::new(fields), 0).unwrap();
+        let times = TimeUnit::Micro.column(rows.iter().map(|(time, _)| *time).collect(), None);
+        let keys = all.iter().enumerate().map(|(place, name)| {
+            let values = rows.iter().map(|(_, values)| values[place]).collect::<Int64Array>();
+            (name.as_str(), Arc::new(values) as ArrayRef)
+        });
+        let batch = RecordBatch::try_from_iter(std::iter::once(("ts", times)).chain(keys)).unwrap();
+        (plan, batch)
+    }
+
+    /// Interval and keys of each row of a rollup.
+    fn keys_of(rollup: &RecordBatch) -> Vec<Vec<Option<i64>>> {
+        let keys = &rollup.columns()[..rollup.num_columns() - 2];
+        let keys: Vec<Int64Array> = keys
+            .iter()
+            .map(|column| {
+                let data = column.to_data().into_builder().data_type(ArrowType::Int64);
+                Int64Array::from(data.build().unwrap())
+            })
+            .collect();
+        (0..rollup.num_rows())
+            .map(|row| keys.iter().map(|key| key.iter().nth(row).flatten()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_their_keys_where_these_fit_into_no_word() {
+        // 70 columns of 4 values.
+        let rows: Vec<(i64, Vec<Option<i64>>)> = (0..300_i64)
+            .map(|row| {
+                let value = |column: i64| (row >> (2 * (column % 4))) % 4;
+                let values = (0..71).map(|column| Some(value(column) - 1).filter(|value| *value < 2));
+                (row * 1_000_000, values.collect())
+            })
+            .collect();
+        let (plan, batch) = wide(60_000_000, &[], &rows);
+        let keys = keys_of(&rolled(&plan, &[batch]));
+        let mut sorted = keys.clone();
+        // Null is first.
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(keys, sorted);
+        assert_eq!((keys.len(), keys[0].len()), (300, 71), "each row is its own group");
+    }
+
     proptest! {
+        #[test]
+        fn a_coarser_rollup_is_the_same_of_rows_and_of_the_groups_of_a_finer_one(
+            rows in prop::collection::vec(
+                (0..300_i64, prop::collection::vec(prop::option::of(-3..3_i64), 4)),
+                1..60,
+            ),
+        ) {
+            let (fine, batch) = wide(10, &["k3", "k1", "k2"], &rows);
+            let (coarse, _) = wide(60, &["k2", "k3"], &rows);
+            let mut finer = Roller::new(&fine).unwrap();
+            finer.add(&batch).unwrap();
+            let mut coarser = Roller::new(&coarse).unwrap();
+            coarser.add_groups(&finer).unwrap();
+            prop_assert_eq!(coarser.finish().unwrap(), rolled(&coarse, &[batch]));
+        }
+
         #[test]
         fn sums_beyond_their_type_stand_in_parts_and_add_up(
             rows in prop::collection::vec(
