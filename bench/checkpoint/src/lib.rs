@@ -8,7 +8,7 @@
 //! * [`rebuild`]: how long our `indexed` back end takes to open.
 //!
 //! Other systems are stores in `bench/peers/stores`, which uses this library, so that all do the same work. What is
-//! compared with what is chosen by `cargo xtask bench checkpoint`.
+//! compared with what is chosen by `cargo xtask bench part-state`.
 
 #![deny(unsafe_code)]
 

@@ -2,12 +2,11 @@
 """DuckDB as a peer: queries over the Parquet files of a table, asked again and again.
 
 The files are those of our own table, named one a line in a file, and stand behind a view
-`flows`, so that both systems are given the same text. Prints one line per query, as
-`bench/topn` does; the answer is the sum of the last column.
+`flows`, so that both systems are given the same text. Prints one line per query; the answer is the
+sum of the last column.
 """
 
 import argparse
-import os
 import statistics
 import sys
 import threading
@@ -60,18 +59,6 @@ def warm(args, files, sql):
     return [one for of_client in runs for one in of_client]
 
 
-def cold(args, files, sql):
-    runs = []
-    for _ in range(args.repeat):
-        for file in files:
-            descriptor = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-        # The view is made before the clock runs, and reads the files' schemas.
-        runs.append(run(connect(args, files), sql))
-    return runs
-
-
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("queries", nargs="+", metavar="NAME=SQL")
@@ -80,13 +67,12 @@ def main():
     args.add_argument("--clients", type=int, default=1)
     args.add_argument("--repeat", type=int, default=7)
     args.add_argument("--seconds", type=float, default=0.0, help="each client goes on for so long at least")
-    args.add_argument("--cold", action="store_true")
     args = args.parse_args()
     with open(args.files, encoding="utf-8") as listed:
         files = listed.read().splitlines()
     for query in args.queries:
         name, sql = query.split("=", 1)
-        runs = (cold if args.cold else warm)(args, files, sql)
+        runs = warm(args, files, sql)
         if len(runs) < args.clients * args.repeat or len({answer for _, answer in runs}) != 1:
             sys.exit(f"topn.py: query {name} gave different answers, or none")
         times = [elapsed for elapsed, _ in runs]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run the Flink peer: build it if need be, then start it with the given arguments.
+# Run the Flink peer: build it if need be, then start it with the given arguments. A first argument `features` runs the
+# twenty features instead of the one window.
 #
 # Environment
 #   FLINK_HEAP  size of the JVM heap, default 6g
@@ -29,6 +30,12 @@ if [[ ! -e $stamp || -n $(find "$here/pom.xml" "$here/src" -newer "$stamp" -prin
     touch "$stamp"
 fi
 
+main=Windows
+if [[ ${1:-} == features ]]; then
+    main=Features
+    shift
+fi
+
 opens=()
 for package in java.lang java.lang.reflect java.util java.util.concurrent \
     java.util.concurrent.atomic java.nio java.time sun.nio.ch; do
@@ -45,4 +52,4 @@ exec "$java" "${opens[@]}" -Xms"$heap" -Xmx"$heap" ${FLINK_JVM:--XX:+UseParallel
     -Djava.io.tmpdir="$scratch" -Dwindows.scratch="$scratch" \
     -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
     -cp "$here/target/classes:$here/target/lib/*" \
-    thalweg.bench.Windows "$@"
+    "thalweg.bench.$main" "$@"

@@ -60,7 +60,10 @@ pub(super) fn disk(folder: &Path) -> String {
 
 fn commit() -> String {
     let commit = output("git", &["rev-parse", "--short=12", "HEAD"]);
-    let changed = output("git", &["status", "--porcelain", "--untracked-files=no"]);
+    // Results of this run are no change.
+    let others = [".", ":!docs/benchmarks/results"];
+    let changed =
+        output("git", &[&["status", "--porcelain", "--untracked-files=no", "--"], &others[..]].concat());
     if matches!(changed.as_str(), "" | "?") { commit } else { format!("{commit} with local changes") }
 }
 

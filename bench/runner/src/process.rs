@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -13,7 +12,6 @@ use super::usage::{self, Usage};
 /// A command that ended well.
 #[derive(Clone, Debug)]
 pub(super) struct Finished {
-    pub(super) wall: Duration,
     pub(super) usage: Usage,
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -42,7 +40,6 @@ pub(super) fn run(command: Command) -> Result<Finished> {
 
 /// The same with something on standard input.
 pub(super) fn run_on(mut command: Command, input: Stdio) -> Result<Finished> {
-    let started = Instant::now();
     let described = describe(&command);
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("start {described}"))?;
@@ -56,7 +53,6 @@ pub(super) fn run_on(mut command: Command, input: Stdio) -> Result<Finished> {
     stdout.read_to_end(&mut output).with_context(|| format!("read from {described}"))?;
     let errors = errors.join().expect("reading does not panic")?;
     let (status, usage) = usage::wait(&child).with_context(|| format!("wait for {described}"))?;
-    let wall = started.elapsed();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let (stdout, stderr) = (text(output), text(errors));
     if !status.success() {
@@ -64,7 +60,7 @@ pub(super) fn run_on(mut command: Command, input: Stdio) -> Result<Finished> {
         let tail: Vec<&str> = tail.into_iter().rev().collect();
         bail!("{described} ended with {status}\n{}", tail.join("\n"));
     }
-    Ok(Finished { wall, usage, stdout, stderr })
+    Ok(Finished { usage, stdout, stderr })
 }
 
 /// A command as it would be typed, with file names instead of paths.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::report::{Report, Table, count, mebibytes};
+use super::report::{Report, Table, count, cpu_per_record, mebibytes};
 use super::server::Server;
 use thalweg_harness::http::Connection;
 use thalweg_harness::project::{self, Profile};
@@ -23,10 +23,10 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Groups
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value_t = 3_000_000)]
     groups: u64,
     /// `state.memory` of the job, in MiB
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 96)]
     memory: u64,
     /// Records a second while groups come, and of uniform keys
     #[arg(long, default_value_t = 200_000)]
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 50_000)]
     rate: u64,
     /// Seconds of uniform keys, and of the steady rate
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 8)]
     seconds: u64,
 }
 
@@ -134,12 +134,18 @@ fn measure_load(
     (groups, load): (u64, u64),
     seconds: Duration,
 ) -> Result<()> {
-    let mut table = Table::new(["records", "records/s", "read back", "evicted", "memory", "at most"]);
+    let mut table =
+        Table::new(["records", "records/s", "CPU a record", "read back", "evicted", "memory", "at most"]);
+    let mut spent = server.counters()?;
     let mut row = |name: &str, records: u64, took: Duration, before: &Cache| -> Result<Cache> {
         let now = cache(server)?.context("the job bounds its state")?;
+        let counters = server.counters()?;
+        let used = counters.since(&spent).cpu;
+        spent = counters;
         table.row([
             name.to_owned(),
             count(records as f64 / took.as_secs_f64()),
+            cpu_per_record(used, records as f64),
             count(now.misses - before.misses),
             count(now.evictions - before.evictions),
             mebibytes(server.resident_bytes()),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -123,6 +124,17 @@ impl Report {
     }
 }
 
+/// Removes the results of all benchmarks.
+pub(super) fn remove_all() -> Result<()> {
+    for entry in fs::read_dir(folder()?)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "md" || end == "svg") {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 fn folder() -> Result<std::path::PathBuf> {
     let folder = project::root().join("docs/benchmarks/results");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
@@ -141,6 +153,16 @@ pub(super) fn count(value: f64) -> String {
 /// Bytes in MiB.
 pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Processor time of one record: `0.24 µs`, `31 µs`.
+pub(super) fn cpu_per_record(cpu: Duration, records: f64) -> String {
+    micros(cpu.as_secs_f64() * 1e6 / records.max(1.0))
+}
+
+/// `0.24 µs`, `31 µs`, `1203 µs`.
+pub(super) fn micros(micros: f64) -> String {
+    if micros < 10.0 { format!("{micros:.2} µs") } else { format!("{micros:.0} µs") }
 }
 
 /// `51 ×`, `1.82 ×`, `0.004 ×`.

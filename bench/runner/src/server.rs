@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::counters::Counters;
 use thalweg_harness::project;
 use thalweg_harness::serving::{self, Serving};
 
@@ -32,6 +33,28 @@ impl Server {
         let address = serving::free_address()?;
         let serving = spawn(binary, folder.path(), job, address)?;
         let mut server = Self { serving, binary: binary.to_owned(), folder };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// The same with a command that runs a job, to which the address and a data directory are added.
+    pub(super) fn start_command(parent: &Path, command: Command) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("server").tempdir_in(parent)?;
+        let data_dir = folder.path().join("data");
+        Self::start_over(folder, command, &data_dir)
+    }
+
+    /// The same in a data directory that is there.
+    pub(super) fn start_command_in(parent: &Path, command: Command, data_dir: &Path) -> Result<Self> {
+        Self::start_over(tempfile::Builder::new().prefix("server").tempdir_in(parent)?, command, data_dir)
+    }
+
+    fn start_over(folder: tempfile::TempDir, mut command: Command, data_dir: &Path) -> Result<Self> {
+        let address = serving::free_address()?;
+        let binary = PathBuf::from(command.get_program());
+        command.args(["--listen", &address.to_string(), "--data-dir"]).arg(data_dir);
+        let serving = Serving::start(command, address, folder.path().join("stderr"), PATIENCE)?;
+        let mut server = Self { serving, binary, folder };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -69,6 +92,11 @@ impl Server {
     /// The most memory that was resident at once.
     pub(super) fn peak_bytes(&self) -> u64 {
         self.serving.status_bytes("VmHWM:")
+    }
+
+    /// Processor time and bytes written, so far.
+    pub(super) fn counters(&self) -> Result<Counters> {
+        Counters::of(self.serving.id())
     }
 
     /// Asks it to drain and end, and waits for that.

@@ -3,21 +3,26 @@
 use anyhow::Result;
 use thalweg_harness::Tally;
 
-use crate::{checkpoint, freshness, joins, journal, latency, memory, relay, sflow, topn, windows};
+use crate::{
+    features, freshness, large_group, latency, memory, part_joins, part_journal, part_state, relay, sflow,
+    topn, windows,
+};
 
 type Smoke = fn(&mut Tally) -> Result<()>;
 
-const BENCHES: [(&str, Smoke); 10] = [
+const BENCHES: [(&str, Smoke); 12] = [
     ("windows", windows::smoke),
+    ("features", features::smoke),
     ("latency", latency::smoke),
+    ("large-group", large_group::smoke),
     ("relay", relay::smoke),
-    ("journal", journal::smoke),
-    ("checkpoint", checkpoint::smoke),
     ("sflow", sflow::smoke),
-    ("joins", joins::smoke),
-    ("topn", topn::smoke),
     ("freshness", freshness::smoke),
+    ("topn", topn::smoke),
     ("memory", memory::smoke),
+    ("part-journal", part_journal::smoke),
+    ("part-state", part_state::smoke),
+    ("part-joins", part_joins::smoke),
 ];
 
 /// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.

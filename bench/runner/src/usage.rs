@@ -5,14 +5,15 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
+use std::time::Duration;
 
 /// Resources of a process and the children that it waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// The most memory that was resident at once, in bytes.
     pub(crate) peak_bytes: u64,
-    /// Context switches, voluntary and not.
-    pub(crate) switches: u64,
+    /// Processor time, its own and the kernel's for it.
+    pub(crate) cpu: Duration,
 }
 
 /// Waits for a child and takes what it used.
@@ -35,9 +36,13 @@ pub(super) fn wait(child: &Child) -> io::Result<(ExitStatus, Usage)> {
     let used = Usage {
         // Linux counts in KiB.
         peak_bytes: usage.ru_maxrss.unsigned_abs() * 1024,
-        switches: (usage.ru_nvcsw + usage.ru_nivcsw).unsigned_abs(),
+        cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
     };
     Ok((ExitStatus::from_raw(status), used))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
 }
 
 /// Lets this thread wake up within microseconds of the time it asked for, instead of within 50.

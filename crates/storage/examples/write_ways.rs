@@ -7,7 +7,7 @@
 //! write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB (small groups) and of a full
 //! buffer. Each figure is the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` has the conclusions.
 //!
-//! Not here: our log compared with `fio`, which is `cargo xtask bench journal`.
+//! Not here: our log compared with `fio`, which is `cargo xtask bench part-journal`.
 
 #![expect(unsafe_code, reason = "mapping a file is unsafe; the trial owns its file and nobody cuts it")]
 

@@ -7,19 +7,19 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
-
+use crate::counters::Counters;
 use crate::pinned;
+use anyhow::{Context, Result, bail};
 use thalweg_harness::http::Connection;
+use thalweg_harness::project;
 
 /// No collector takes longer to start, tables and all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to start a collector.
 pub(super) enum Kind<'a> {
-    /// Our binary with a job whose source `switches` listens at the address that [`Collector::start`] sets.
-    Ours { binary: &'a Path, job: Value },
+    /// A command that runs a job of ours whose source listens at an address; a data directory is added.
+    Ours { command: &'a dyn Fn(SocketAddr) -> Command },
     /// JSON to `/dev/null`.
     Goflow2 { binary: &'a Path },
 }
@@ -44,21 +44,23 @@ pub(super) struct Collector {
     _folder: tempfile::TempDir,
 }
 
+/// Processor time of a collector that is over, and what came out of it.
+pub(super) struct Collected {
+    pub(super) samples: f64,
+    pub(super) cpu: Duration,
+}
+
 impl Collector {
     /// Starts one on some cores and waits until it listens.
     pub(super) fn start(kind: &Kind<'_>, cores: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let folder = tempfile::tempdir_in(project::scratch("bench-sflow")?)?;
         let loopback = (Ipv4Addr::LOCALHOST, 0);
         let udp = UdpSocket::bind(loopback)?.local_addr()?;
         let http = TcpListener::bind(loopback)?.local_addr()?;
         let mut command = match kind {
-            Kind::Ours { binary, job } => {
-                let path = folder.path().join("job.json");
-                let mut job = job.clone();
-                job["sources"]["switches"]["listen"] = Value::from(udp.to_string());
-                std::fs::write(&path, format!("{job:#}\n")).context("write the job file")?;
-                let mut command = pinned(Some(cores), binary);
-                command.arg("run").arg(path).args(["--quiet", "--listen", &http.to_string()]);
+            Kind::Ours { command } => {
+                let mut command = command(udp);
+                command.args(["--listen", &http.to_string(), "--data-dir"]).arg(folder.path().join("data"));
                 command
             }
             Kind::Goflow2 { binary } => {
@@ -107,12 +109,12 @@ impl Collector {
     }
 
     /// Samples that have come out once `expected` have, or none has come for a while, or `patience` is over.
-    pub(super) fn samples_after(&self, expected: f64, patience: Duration) -> Result<f64> {
+    pub(super) fn samples_after(&self, expected: f64, patience: Duration) -> Result<Collected> {
         let started = Instant::now();
         loop {
             let samples = self.samples()?;
             if samples >= expected || started.elapsed() > patience {
-                return Ok(samples);
+                return Ok(Collected { samples, cpu: Counters::of(self.child.id())?.cpu });
             }
             thread::sleep(Duration::from_millis(100));
         }

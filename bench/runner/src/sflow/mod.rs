@@ -1,27 +1,27 @@
-//! Samples of packets: decoded in memory, received over UDP compared with goflow2, and joined with both tables.
+//! Samples of packets: received over UDP compared with goflow2, and a day of an exchange through `examples/ixp.yaml`.
 //!
 //! `bench/sflow` sends the datagrams. A rate counts as held where all but one in a thousand samples have come out of the
-//! collector two seconds after the last one was sent.
+//! collector two seconds after the last one was sent. Every job of ours has a data directory and commits every second.
 
 mod collector;
-mod jobs;
 mod search;
 mod smoke;
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
 
 use self::collector::{Collector, Kind};
-use self::jobs::Output;
 use self::search::{Highest, Trial};
-use super::report::{Report, Table, count, times};
+use super::exchange::{self, CORES, Exchange};
+use super::report::{Report, Table, count, cpu_per_record, mebibytes, micros, times};
 use super::{median, pinned, process};
 use thalweg_harness::project::{self, Profile};
 
-pub(super) use jobs::{Tables, joins as joined_flows};
 pub(crate) use smoke::smoke;
 
 #[derive(clap::Args)]
@@ -29,33 +29,25 @@ pub(crate) struct Options {
     /// One short run of each: shows that everything works
     #[arg(long)]
     quick: bool,
-    /// Searches for each collector, and runs with joins; the median counts
-    #[arg(long, default_value_t = 3)]
+    /// Searches for each collector, and runs of the example; the median counts
+    #[arg(long, default_value_t = 2)]
     repeat: usize,
     /// Seconds of each attempt at a rate
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// Flows of the example, a day of an exchange
+    #[arg(long, default_value_t = 2_000_000)]
+    flows: u64,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["memory", "udp", "joins"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["udp", "exchange"])]
     only: Vec<String>,
 }
-
-/// What is asked: samples per second on one core, times goflow2's rate, and samples per second with joins on two cores.
-const ASKED_MEMORY: f64 = 3e6;
-const ASKED_TIMES: f64 = 20.0;
-const ASKED_JOINS: f64 = 300e3;
-
-/// Collector and sender share both.
-const CORES: &str = "0,1";
 
 /// What has not come out by then is lost.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The first rate of a search.
-const FIRST_RATE: f64 = 2_500.0;
-
-/// Records of a run with joins.
-const JOINED: u64 = 3_000_000;
+const FIRST_RATE: f64 = 10_000.0;
 
 impl Options {
     fn wants(&self, part: &str) -> bool {
@@ -69,14 +61,13 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("sflow", "Packet samples").of_parts(&options.only);
-    if options.wants("memory") {
-        memory(&mut report)?;
+    let binary = project::thalweg(Profile::Release)?;
+    let exchange = Exchange::make(&binary, &project::scratch("bench-sflow")?)?;
+    if options.wants("exchange") {
+        a_day(options, &exchange, &mut report)?;
     }
     if options.wants("udp") {
-        udp(options, &mut report)?;
-    }
-    if options.wants("joins") {
-        joins(options, &mut report)?;
+        udp(options, &binary, &exchange, &mut report)?;
     }
     report.finish(options.quick)
 }
@@ -88,24 +79,54 @@ fn capture() -> Result<PathBuf> {
     Ok(path)
 }
 
-fn memory(report: &mut Report) -> Result<()> {
-    report.heading("Decoded in memory");
-    report.say("Datagrams of a real switch, 5,855 flow samples and 502 counter samples, decoded to batches again and again on one core: the median of seven rounds of a second.");
-    let capture = match capture() {
-        Ok(capture) => capture,
-        Err(error) => {
-            report.say(&format!("Skipped: {error}."));
-            return Ok(());
+/// What becomes of samples that come by UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// `examples/ixp.yaml`: joined with networks, names and members, into a table with three rollups.
+    Exchange,
+    /// `examples/ixp-live.yaml`: into a table with two rollups.
+    Live,
+    /// To a file of JSON lines.
+    Lines,
+}
+
+impl Output {
+    const ALL: [Self; 3] = [Output::Exchange, Output::Live, Output::Lines];
+
+    fn describe(self) -> &'static str {
+        match self {
+            Output::Exchange => "examples/ixp.yaml: three joins, a table, three rollups",
+            Output::Live => "examples/ixp-live.yaml: a table, two rollups",
+            Output::Lines => "JSON lines to a file",
         }
-    };
-    let example = project::example("thalweg-connect", "sflow_speed", Profile::Release)?;
-    let mut command = pinned(Some("0"), &example);
-    command.arg(capture);
-    let rate = process::run(command)?.figures("rate")?.number("rate")?;
-    let mut table = Table::new(["", "samples/s", "asked", "of that"]);
-    table.row(["one core".to_owned(), count(rate), count(ASKED_MEMORY), times(rate / ASKED_MEMORY)]);
-    report.table(&table);
-    Ok(())
+    }
+
+    /// The command that runs it, without a data directory.
+    fn command(self, binary: &Path, exchange: &Exchange, udp: SocketAddr) -> Result<Command> {
+        match self {
+            Output::Exchange => Ok(exchange.command("ixp.yaml", &[exchange::source(udp)])),
+            Output::Live => Ok(exchange.command("ixp-live.yaml", &[exchange::source(udp)])),
+            Output::Lines => {
+                let (job, flows) =
+                    (exchange.folder().join("lines.json"), exchange.folder().join("flows.ndjson"));
+                let text = json!({
+                    "name": "lines",
+                    "sources": { "switches": {
+                        "type": "sflow", "listen": udp.to_string(), "receive_buffer": "64MiB", "queue": "64MiB",
+                    } },
+                    "sinks": {
+                        "flows": { "type": "file", "input": "switches.flows", "path": flows, "format": "ndjson" },
+                        "counters": { "type": "null", "input": "switches.counters" },
+                    },
+                });
+                let _ = std::fs::remove_file(&flows);
+                std::fs::write(&job, format!("{text:#}\n")).context("write the job file")?;
+                let mut command = pinned(Some(CORES), binary);
+                command.arg("run").arg(job).args(["--quiet", "--workers", "2"]);
+                Ok(command)
+            }
+        }
+    }
 }
 
 /// Sends datagrams and counts the output.
@@ -126,8 +147,12 @@ impl Sender {
         }
         let sent = process::run(command)?.figures("rate")?;
         let samples = sent.number("samples")?;
-        let came_out = collector.samples_after(samples, GRACE)?;
-        Ok(Trial { sent_rate: sent.number("rate")?, lost: 1.0 - came_out / samples })
+        let collected = collector.samples_after(samples, GRACE)?;
+        Ok(Trial {
+            sent_rate: sent.number("rate")?,
+            lost: 1.0 - collected.samples / samples,
+            cpu: collected.cpu.as_secs_f64() * 1e6 / collected.samples.max(1.0),
+        })
     }
 
     /// The median of several searches.
@@ -136,53 +161,63 @@ impl Sender {
         let found = (0..repeat).map(search).collect::<Result<Vec<Highest>>>()?;
         let rates: Vec<f64> = found.iter().map(|found| found.rate).collect();
         let is_senders_limit = found.iter().any(|found| found.is_senders_limit);
-        Ok((Highest { rate: median(rates.clone()), is_senders_limit }, rates))
+        let cpu = median(found.iter().map(|found| found.cpu).collect());
+        Ok((Highest { rate: median(rates.clone()), is_senders_limit, cpu }, rates))
     }
 }
 
-fn udp(options: &Options, report: &mut Report) -> Result<()> {
-    let sender = Sender {
+fn udp(options: &Options, binary: &Path, exchange: &Exchange, report: &mut Report) -> Result<()> {
+    let made_up = Sender {
         binary: project::build("thalweg-bench-sflow", "sflow", Profile::Release)?,
-        capture: capture().ok(),
+        capture: None,
         seconds: if options.quick { 0.5 } else { options.seconds },
     };
-    let ours = project::thalweg(Profile::Release)?;
+    let real = Sender { binary: made_up.binary.clone(), capture: capture().ok(), seconds: made_up.seconds };
     report.heading("Over UDP");
     report.say(&format!(
-        "The highest rate at which at most one sample in a thousand is lost, over the loopback, from {}. Sender and collector share two cores; ours has 64 MiB for a socket's buffer and for its queue, of which the kernel gives what `net.core.rmem_max` ({}) lets it, and goflow2 takes the kernel's default ({}), as it has no option for that.",
-        if sender.capture.is_some() { "the datagrams of the real switch" } else { "made-up datagrams of seven samples" },
+        "The highest rate at which at most one sample in a thousand is lost, over the loopback, from {}; for `examples/ixp.yaml` from made-up datagrams, whose addresses are in its tables. Sender and collector share two cores; ours has 64 MiB for a socket's buffer and for its queue, of which the kernel gives what `net.core.rmem_max` ({}) lets it, and goflow2 takes the kernel's default ({}), as it has no option for that. Ours has a data directory and commits every second; goflow2 writes to `/dev/null`.",
+        if real.capture.is_some() { "the datagrams of a real switch" } else { "made-up datagrams of seven samples" },
         kernel("rmem_max"),
         kernel("rmem_default"),
     ));
     report.say(&format!(
         "Attempts take {} s and begin with a new process; each figure is the median of {} searches.",
-        sender.seconds,
+        made_up.seconds,
         options.repeat()
     ));
-    let mut table = Table::new(["collector", "samples/s before loss", "from … to", "of goflow2's"]);
+    let mut table =
+        Table::new(["collector", "samples/s before loss", "from … to", "CPU a sample", "of goflow2's"]);
     let print = |highest: &Highest| {
         let mark = if highest.is_senders_limit { " (the sender's limit)" } else { "" };
         format!("{}{mark}", count(highest.rate))
     };
     let theirs =
-        goflow2().and_then(|binary| sender.highest(&Kind::Goflow2 { binary: &binary }, options.repeat()));
+        goflow2().and_then(|binary| real.highest(&Kind::Goflow2 { binary: &binary }, options.repeat()));
     let beside = match &theirs {
         Ok((highest, rates)) => {
             let name = format!("goflow2 {}, JSON to /dev/null", GOFLOW2.trim());
-            table.row([name, print(highest), super::spread(rates, count), "1 ×".to_owned()]);
+            let cpu = micros(highest.cpu);
+            table.row([name, print(highest), super::spread(rates, count), cpu, "1 ×".to_owned()]);
             Some(highest.rate)
         }
         Err(_) => None,
     };
-    let folder = tempfile::tempdir_in(project::scratch("bench-sflow")?)?;
-    for output in [Output::Table, Output::Lines] {
-        let kind = Kind::Ours { binary: &ours, job: jobs::collector(output, folder.path()) };
-        let (highest, rates) = sender.highest(&kind, options.repeat())?;
+    for output in Output::ALL {
+        // Fails where a file cannot be written, and then for the first address, too.
+        output.command(binary, exchange, SocketAddr::from(([127, 0, 0, 1], 1)))?;
+        let command = |udp| output.command(binary, exchange, udp).expect("it was possible just before");
+        let sender = if output == Output::Exchange { &made_up } else { &real };
+        let (highest, rates) = sender.highest(&Kind::Ours { command: &command }, options.repeat())?;
         let ratio = beside.map_or("–".to_owned(), |beside| times(highest.rate / beside));
-        table.row([output.describe(), print(&highest), super::spread(&rates, count), ratio]);
+        table.row([
+            output.describe().to_owned(),
+            print(&highest),
+            super::spread(&rates, count),
+            micros(highest.cpu),
+            ratio,
+        ]);
     }
     report.table(&table);
-    report.say(&format!("Asked are {} goflow2's rate.", times(ASKED_TIMES)));
     if let Err(error) = theirs {
         report.say(&format!("Skipped: goflow2: {error:#}."));
     }
@@ -216,25 +251,49 @@ fn goflow2() -> Result<PathBuf> {
     Ok(binary)
 }
 
-fn joins(options: &Options, report: &mut Report) -> Result<()> {
-    report.heading("With both joins");
-    report.say("Made-up flows through `range_join` for the networks and `lookup_join` for the names of both addresses, with the tables of `thalweg gen flows --tables`; two workers on two cores, which also make the flows. Rates are of the whole run, opening of the tables and all.");
-    let binary = project::thalweg(Profile::Release)?;
-    let folder = tempfile::tempdir_in(project::scratch("bench-sflow")?)?;
-    let tables = Tables::make(&binary, folder.path())?;
-    let records = if options.quick { 50_000 } else { JOINED };
-    let rate = |job: &serde_json::Value| -> Result<f64> {
-        let run = |_| {
-            let (answers, rate) = jobs::run(pinned(Some(CORES), &binary), job, folder.path())?;
-            ensure!(answers == records as f64, "{answers} of {records} flows came out");
-            Ok(rate)
-        };
-        Ok(median((0..options.repeat()).map(run).collect::<Result<Vec<f64>>>()?))
-    };
-    let (alone, joined) = (rate(&jobs::flows(records))?, rate(&jobs::joins(&tables, records))?);
-    let mut table = Table::new(["", "flows/s", "asked", "of that"]);
-    table.row(["without joins".to_owned(), count(alone), "–".to_owned(), "–".to_owned()]);
-    table.row(["with both joins".to_owned(), count(joined), count(ASKED_JOINS), times(joined / ASKED_JOINS)]);
+/// What a run of the example came to.
+struct Run {
+    rate: f64,
+    cpu: Duration,
+    peak_bytes: u64,
+}
+
+/// Runs the example over its own made-up flows; in a fresh data directory if so.
+fn example(exchange: &Exchange, flows: u64, has_data_dir: bool) -> Result<Run> {
+    let data_dir = tempfile::tempdir_in(exchange.folder())?;
+    let mut command = exchange.command("ixp.yaml", &[format!("sources.switches.count={flows}")]);
+    if has_data_dir {
+        command.arg("--data-dir").arg(data_dir.path().join("data"));
+    }
+    let finished = process::run(command)?;
+    let figures = finished.figures("rate")?;
+    let answers = figures.number("answers")?;
+    ensure!(answers == flows as f64, "{answers} of {flows} flows came out");
+    Ok(Run { rate: figures.number("rate")?, cpu: finished.usage.cpu, peak_bytes: finished.usage.peak_bytes })
+}
+
+fn a_day(options: &Options, exchange: &Exchange, report: &mut Report) -> Result<()> {
+    report.heading("A day of an exchange");
+    let flows = if options.quick { options.flows / 100 } else { options.flows };
+    report.say(&format!(
+        "`thalweg run examples/ixp.yaml`: {} made-up samples through joins with networks, names and members into a table with three rollups; two workers on two cores, which also make the samples. Rates are of the whole run, opening of the tables and the last commit in it; runs with a data directory and without take turns.",
+        count(flows as f64)
+    ));
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..options.repeat() {
+        with.push(example(exchange, flows, true)?);
+        without.push(example(exchange, flows, false)?);
+    }
+    let mut table = Table::new(["", "samples/s", "CPU a sample", "peak memory"]);
+    for (name, runs) in [("with a data directory", &with), ("without", &without)] {
+        let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
+        table.row([
+            name.to_owned(),
+            count(of(|run| run.rate)),
+            cpu_per_record(Duration::from_secs_f64(of(|run| run.cpu.as_secs_f64())), flows as f64),
+            mebibytes(of(|run| run.peak_bytes as f64) as u64),
+        ]);
+    }
     report.table(&table);
     Ok(())
 }

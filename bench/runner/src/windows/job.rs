@@ -18,13 +18,12 @@ pub(super) struct Job {
     queries: Vec<(String, String)>,
     answers: Option<PathBuf>,
     chunk_memory: Option<String>,
-    cycle: Option<String>,
 }
 
 impl Job {
     /// Answers are counted and digested.
     pub(super) fn new(input: &Path, queries: Vec<(String, String)>) -> Self {
-        Self { input: input.to_path_buf(), queries, answers: None, chunk_memory: None, cycle: None }
+        Self { input: input.to_path_buf(), queries, answers: None, chunk_memory: None }
     }
 
     /// Answers go to a CSV file instead.
@@ -38,11 +37,6 @@ impl Job {
         self
     }
 
-    pub(super) fn cycle(mut self, every: &str) -> Self {
-        self.cycle = Some(every.to_owned());
-        self
-    }
-
     /// The job file's text.
     pub(super) fn text(&self) -> String {
         let queries: Map<String, Value> =
@@ -53,6 +47,7 @@ impl Job {
         };
         let mut job = json!({
             "name": "windows",
+            "cycle": {"every": "1s"},
             "sources": {"payments": {
                 "type": "file",
                 "path": self.input,
@@ -70,9 +65,6 @@ impl Job {
         });
         if let Some(size) = &self.chunk_memory {
             job["state"] = json!({ "chunk_memory": size });
-        }
-        if let Some(every) = &self.cycle {
-            job["cycle"] = json!({ "every": every });
         }
         format!("{job:#}\n")
     }

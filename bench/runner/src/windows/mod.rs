@@ -1,8 +1,9 @@
 //! Exact windows over a file: ours compared with Flink SQL and DuckDB, then the cost of window length, queries, cursors
 //! and a hot card.
 //!
-//! All files are generated and kept in the build folder. Every figure is the median of several runs of a whole
-//! process, by its own summary line; peak memory is the kernel's.
+//! Every run is a job file that `thalweg run` reads, with a data directory and a commit every second, unless the table says
+//! otherwise. All inputs are generated and kept in the build folder. A figure is the median of several runs of a whole
+//! process, by its own summary line, which has the last commit in it; peak memory and processor time are the kernel's.
 
 mod answers;
 mod job;
@@ -17,7 +18,7 @@ use anyhow::{Result, ensure};
 use self::job::{Job, hourly};
 use self::ours::{Markers, Ours, Speed};
 use self::peers::Peers;
-use super::report::{Report, Table, count, mebibytes, times};
+use super::report::{Report, Table, count, mebibytes, micros, times};
 use super::{median, spread};
 use thalweg_harness::project::{self, Profile};
 
@@ -29,20 +30,17 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Records of the comparison
-    #[arg(long, default_value_t = 4_000_000)]
+    #[arg(long, default_value_t = 2_000_000)]
     count: u64,
     /// Runs of each configuration of ours; the median counts
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     repeat: usize,
     /// Leave the other systems out
     #[arg(long)]
     no_peers: bool,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["peers", "verify", "length", "queries", "cursors", "hot", "cycles"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["peers", "verify", "length", "queries", "cursors", "hot", "data-dir"])]
     only: Vec<String>,
-    /// Also a window of 10^8 records, once; takes 16 GB of disk and some minutes
-    #[arg(long)]
-    huge: bool,
 }
 
 impl Options {
@@ -80,16 +78,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         lengths(options, &ours, &mut report)?;
     }
     if options.wants("queries") {
-        queries(options, &ours, &payments, &mut report)?;
+        queries(options, &ours, &mut report)?;
     }
     if options.wants("cursors") {
-        cursors(options, &ours, &payments, &mut report)?;
+        cursors(options, &ours, &mut report)?;
     }
     if options.wants("hot") {
         hot(options, &ours, &payments, &mut report)?;
     }
-    if options.wants("cycles") {
-        cycles(options, &ours, &mut report)?;
+    if options.wants("data-dir") {
+        data_dir(options, &ours, &mut report)?;
     }
     report.finish(options.quick)
 }
@@ -99,6 +97,7 @@ fn speed_row(table: &mut Table, name: &str, speed: &Speed, base: f64) {
         name.to_owned(),
         format!("{:.2}", speed.seconds),
         count(speed.rate),
+        micros(speed.cpu),
         mebibytes(speed.peak_bytes),
         times(speed.rate / base),
     ]);
@@ -108,7 +107,7 @@ fn speed_row(table: &mut Table, name: &str, speed: &Speed, base: f64) {
 fn compare(options: &Options, ours: &Ours, payments: &Path, report: &mut Report) -> Result<()> {
     report.heading("Beside other systems");
     report.say(&format!(
-        "{} payments of 100 k cards (zipf 0.5) from CSV, `sum` and `count` per card over 60 minutes, every answer digested.",
+        "{} payments of 100 k cards (zipf 0.5) from CSV, `sum` and `count` per card over 60 minutes, every answer digested; ours with a data directory and a commit every second, the peers without checkpoints.",
         count(options.scaled(options.count) as f64)
     ));
     report.say("`bench/peers/README.md` says what is set in the peers and why it is fair.");
@@ -118,7 +117,8 @@ fn compare(options: &Options, ours: &Ours, payments: &Path, report: &mut Report)
     ensure!(one.digest == two.digest, "the digest differs between one worker and two");
     let peers =
         if options.no_peers { Vec::new() } else { Peers::new()?.windows(payments, options.repeat().min(3)) };
-    let mut table = Table::new(["system", "seconds", "records/s", "peak memory", "of ours, one core"]);
+    let mut table =
+        Table::new(["system", "seconds", "records/s", "CPU a record", "peak memory", "of ours, one core"]);
     speed_row(&mut table, "Thalweg, one core", &one, one.rate);
     speed_row(&mut table, "Thalweg, two cores", &two, one.rate);
     for peer in &peers {
@@ -170,7 +170,7 @@ fn verify(ours: &Ours, payments: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Windows that hold 10^4 to 10^7 records: the same file, so the same rate, and two windowfuls expire in each.
+/// Windows that hold 3·10^3 to 3·10^6 records: the same file, so the same rate, and two windowfuls expire in each.
 ///
 /// Once with so few cards that all of them are in every window, which leaves the length as the only difference; once
 /// with the cards of the comparison, of which a short window holds few.
@@ -187,37 +187,29 @@ fn lengths(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
 }
 
 /// Records in the longest window of the series.
-const LONGEST: u64 = 10_000_000;
+const LONGEST: u64 = 3_000_000;
 
 fn lengths_of(options: &Options, ours: &Ours, cards: &[&str], report: &mut Report) -> Result<()> {
     let file = ours.payments(3 * options.scaled(LONGEST), cards)?;
-    let mut table = Table::new(["records in the window", "records/s", "peak memory", "rate", "memory"]);
+    let mut table =
+        Table::new(["records in the window", "records/s", "CPU a record", "peak memory", "rate", "memory"]);
     let mut base: Option<Speed> = None;
-    let mut sizes: Vec<u64> = [10_000, 100_000, 1_000_000, LONGEST].map(|size| options.scaled(size)).into();
-    let mut measure = |size: u64, file: &Path, repeat| -> Result<()> {
+    for size in [LONGEST / 1_000, LONGEST / 100, LONGEST / 10, LONGEST].map(|size| options.scaled(size)) {
         let query = format!(
             "SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING {} MILLISECONDS",
             size * GAP_MS
         );
-        let speed = ours.measure(&Job::new(file, vec![("w".to_owned(), query)]), Some(ONE), 1, repeat)?;
+        let job = Job::new(&file, vec![("w".to_owned(), query)]);
+        let speed = ours.measure(&job, Some(ONE), 1, options.repeat().min(2))?;
         let first = base.get_or_insert_with(|| speed.clone());
         table.row([
             count(size as f64),
             count(speed.rate),
+            micros(speed.cpu),
             mebibytes(speed.peak_bytes),
             times(speed.rate / first.rate),
             times(speed.peak_bytes as f64 / first.peak_bytes as f64),
         ]);
-        Ok(())
-    };
-    for size in sizes.drain(..) {
-        measure(size, &file, options.repeat().min(3))?;
-    }
-    if options.huge && !cards.is_empty() {
-        let size = options.scaled(100_000_000);
-        let huge = ours.payments(3 * size, cards)?;
-        measure(size, &huge, 1)?;
-        std::fs::remove_file(huge)?;
     }
     report.table(&table);
     std::fs::remove_file(file)?;
@@ -237,19 +229,26 @@ fn misaligned(number: usize) -> Vec<(String, String)> {
         .collect()
 }
 
-fn queries(options: &Options, ours: &Ours, payments: &Path, report: &mut Report) -> Result<()> {
+/// Records of the jobs with many windows.
+fn fewer(options: &Options) -> u64 {
+    options.scaled(options.count) / 4
+}
+
+fn queries(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     report.heading("Number of queries");
-    report.say("Windows of different lengths, 31 s apart from 60 minutes down, so that no two tails are shared; one core.");
-    let mut table = Table::new(["queries", "records/s", "answers/s", "peak memory", "rate"]);
+    let records = fewer(options);
+    report.say(&format!("{} payments from a file, windows of different lengths, 31 s apart from 60 minutes down, so that no two tails are shared; one core. A file brings whole batches; with a request for each record a window costs more (`cargo xtask bench latency`).", count(records as f64)));
+    let payments = ours.payments(records, &[])?;
+    let mut table = Table::new(["queries", "records/s", "values/s", "CPU a record", "peak memory", "rate"]);
     let mut base = None;
     for number in [1, 10, 100] {
-        let speed =
-            ours.measure(&Job::new(payments, misaligned(number)), Some(ONE), 1, options.repeat().min(3))?;
+        let speed = ours.measure(&Job::new(&payments, misaligned(number)), Some(ONE), 1, 1)?;
         let first = *base.get_or_insert(speed.rate);
         table.row([
             number.to_string(),
             count(speed.rate),
             count(speed.rate * number as f64),
+            micros(speed.cpu),
             mebibytes(speed.peak_bytes),
             times(speed.rate / first),
         ]);
@@ -259,18 +258,20 @@ fn queries(options: &Options, ours: &Ours, payments: &Path, report: &mut Report)
 }
 
 /// A hundred tails in different chunks, and less and less memory for chunks.
-fn cursors(options: &Options, ours: &Ours, payments: &Path, report: &mut Report) -> Result<()> {
+fn cursors(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     report.heading("More cursors than cached chunks");
     report.say("100 queries as above; `state.chunk_memory` bounds the chunks that stay in memory; one core.");
-    let mut table = Table::new(["chunk memory", "records/s", "peak memory", "rate"]);
+    let payments = ours.payments(fewer(options), &[])?;
+    let mut table = Table::new(["chunk memory", "records/s", "CPU a record", "peak memory", "rate"]);
     let mut base = None;
-    for memory in ["512MiB", "64MiB", "16MiB", "4MiB", "1MiB"] {
-        let job = Job::new(payments, misaligned(100)).chunk_memory(memory);
-        let speed = ours.measure(&job, Some(ONE), 1, options.repeat().min(3))?;
+    for memory in ["512MiB", "16MiB", "1MiB"] {
+        let job = Job::new(&payments, misaligned(100)).chunk_memory(memory);
+        let speed = ours.measure(&job, Some(ONE), 1, 1)?;
         let first = *base.get_or_insert(speed.rate);
         table.row([
             memory.to_owned(),
             count(speed.rate),
+            micros(speed.cpu),
             mebibytes(speed.peak_bytes),
             times(speed.rate / first),
         ]);
@@ -311,14 +312,12 @@ fn hot(options: &Options, ours: &Ours, flat: &Path, report: &mut Report) -> Resu
 }
 
 /// What it costs that the job outlives its process: order log, a commit every second, chunks and groups on the disk.
-fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
-    // Some twenty seconds: opening a data directory and the last commit are a few percent of seven.
-    let records = options.scaled(options.count * 24);
-    report.heading("A cycle every second");
+fn data_dir(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
+    // Long enough that opening a data directory and the last commit are a small part.
+    let records = options.scaled(options.count * 8);
+    report.heading("With a data directory and without");
     report.say(&format!(
-        "{} payments, the query of the comparison, without `--data-dir`, with it and a commit at the end alone, and with it \
-         and a commit every second, run in turns, in alternating order; the end, with its last commit, is \
-         part of the time. Ratios are medians over turns: what was measured in the same minute.",
+        "{} payments, the query of the comparison, without `--data-dir` and with it and a commit every second, in turns, in alternating order; the end, with its last commit, is part of the time. Ratios are medians over turns: what was measured in the same minute.",
         count(records as f64)
     ));
     let input = ours.payments(records, &[])?;
@@ -326,39 +325,31 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     let mut table = Table::new([
         "cores",
         "without, records/s",
-        "one commit, records/s",
-        "a commit a second, records/s",
-        "a commit a second to without",
+        "with, records/s",
+        "with to without",
         "from … to",
-        "to one commit",
-        "from … to",
+        "CPU a record, without",
+        "with",
         "a marker stops a task, 99 %",
         "at most, in all runs",
         "its processor time, at most",
         "peak memory",
     ]);
     for (name, cores, workers) in [("one", ONE, 1), ("two", TWO, 2)] {
-        let ways = [None, Some("1h"), Some("1s")];
-        let mut runs: [Vec<Speed>; 3] = Default::default();
+        let (mut without, mut with) = (Vec::new(), Vec::new());
         for turn in 0..options.repeat() {
-            for place in 0..ways.len() {
-                let way = if turn % 2 == 0 { place } else { ways.len() - 1 - place };
-                runs[way].push(match ways[way] {
-                    None => ours.measure(&job, Some(cores), workers, 1)?,
-                    Some(every) => ours.measure_durable(&job.clone().cycle(every), Some(cores), workers)?,
-                });
+            if turn % 2 == 1 {
+                with.push(ours.measure(&job, Some(cores), workers, 1)?);
+            }
+            without.push(ours.measure_without_data_dir(&job, Some(cores), workers)?);
+            if turn % 2 == 0 {
+                with.push(ours.measure(&job, Some(cores), workers, 1)?);
             }
         }
-        let [without, rare, with] = runs;
-        let ratios = |to: &[Speed]| -> Vec<f64> {
-            with.iter().zip(to).map(|(with, to)| with.rate / to.rate).collect()
-        };
-        let (to_without, to_rare) = (ratios(&without), ratios(&rare));
-        let (without, rare, with) = (Speed::of(&without)?, Speed::of(&rare)?, Speed::of(&with)?);
-        ensure!(
-            without.digest == with.digest && without.digest == rare.digest,
-            "the digest differs with a data directory"
-        );
+        let ratios: Vec<f64> =
+            with.iter().zip(&without).map(|(with, without)| with.rate / without.rate).collect();
+        let (without, with) = (Speed::of(&without)?, Speed::of(&with)?);
+        ensure!(without.digest == with.digest, "the digest differs with a data directory");
         let marker = |figure: fn(&Markers) -> f64| {
             let milliseconds = |markers| format!("{:.2} ms", figure(markers));
             with.markers.as_ref().map_or_else(|| "–".to_owned(), milliseconds)
@@ -366,12 +357,11 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
         table.row([
             name.to_owned(),
             count(without.rate),
-            count(rare.rate),
             count(with.rate),
-            times(median(to_without.clone())),
-            spread(&to_without, times),
-            times(median(to_rare.clone())),
-            spread(&to_rare, times),
+            times(median(ratios.clone())),
+            spread(&ratios, times),
+            micros(without.cpu),
+            micros(with.cpu),
             marker(|markers| markers.p99),
             marker(|markers| markers.most),
             marker(|markers| markers.most_cpu),

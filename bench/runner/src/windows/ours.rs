@@ -16,6 +16,8 @@ pub(super) struct Speed {
     pub(super) seconds: f64,
     pub(super) rate: f64,
     pub(super) peak_bytes: u64,
+    /// Processor time of a record, in microseconds; the start of the process is in it.
+    pub(super) cpu: f64,
     /// None where nothing is committed.
     pub(super) markers: Option<Markers>,
     /// The same in all runs.
@@ -66,6 +68,7 @@ impl Speed {
             seconds: median(runs.iter().map(|run| run.seconds).collect()),
             rate: median(runs.iter().map(|run| run.rate).collect()),
             peak_bytes: median(runs.iter().map(|run| run.peak_bytes as f64).collect()) as u64,
+            cpu: median(runs.iter().map(|run| run.cpu).collect()),
             digest: first.digest.clone(),
         })
     }
@@ -108,7 +111,7 @@ impl Ours {
         Ok(path)
     }
 
-    /// Runs a job several times.
+    /// Runs a job several times, each in a data directory of its own on the disk of the build folder.
     pub(super) fn measure(
         &self,
         job: &Job,
@@ -116,14 +119,21 @@ impl Ours {
         workers: usize,
         repeat: usize,
     ) -> Result<Speed> {
-        let runs = (0..repeat).map(|_| self.run(job, cores, workers, None)).collect::<Result<Vec<_>>>()?;
-        Speed::of(&runs)
+        let runs = (0..repeat).map(|_| {
+            let folder = tempfile::tempdir_in(&self.folder).context("make a data directory")?;
+            self.run(job, cores, workers, Some(folder.path()))
+        });
+        Speed::of(&runs.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Runs a job once in a data directory of its own, on the disk of the build folder.
-    pub(super) fn measure_durable(&self, job: &Job, cores: Option<&str>, workers: usize) -> Result<Speed> {
-        let folder = tempfile::tempdir_in(&self.folder).context("make a data directory")?;
-        self.run(job, cores, workers, Some(folder.path()))
+    /// Runs a job once, without a data directory: nothing outlives the process.
+    pub(super) fn measure_without_data_dir(
+        &self,
+        job: &Job,
+        cores: Option<&str>,
+        workers: usize,
+    ) -> Result<Speed> {
+        self.run(job, cores, workers, None)
     }
 
     fn run(&self, job: &Job, cores: Option<&str>, workers: usize, data_dir: Option<&Path>) -> Result<Speed> {
@@ -136,12 +146,13 @@ impl Ours {
         }
         let finished = process::run(command)?;
         let figures = finished.figures("rate")?;
-        let rejects = figures.number("rejects")?;
+        let (records, rejects) = (figures.number("records")?, figures.number("rejects")?);
         ensure!(rejects == 0.0, "{rejects} records were rejected");
         Ok(Speed {
             seconds: figures.number("seconds")?,
             rate: figures.number("rate")?,
             peak_bytes: finished.usage.peak_bytes,
+            cpu: finished.usage.cpu.as_secs_f64() * 1e6 / records.max(1.0),
             markers: data_dir.map(|_| Markers::of(&finished)).transpose()?,
             digest: finished
                 .figures("digest")

@@ -37,7 +37,6 @@ impl Peers {
         vec![
             peer("Flink heap, one core", false, "≥ 50 ×", self.flink_heap(input)),
             peer("Flink heap, two cores", true, "–", self.flink(input, "heap", TWO, 2)),
-            peer("Flink RocksDB, one core", false, "≥ 100 ×", self.flink(input, "rocksdb", ONE, 1)),
             peer("Flink RocksDB, two cores", true, "≥ 100 ×", self.flink(input, "rocksdb", TWO, 2)),
             peer("DuckDB, two cores", true, "≥ 1 ×", self.duckdb(input, repeat)),
         ]
@@ -82,6 +81,7 @@ fn speed(command: Command) -> Result<Speed> {
         seconds: figures.number("seconds")?,
         rate: figures.number("rate")?,
         peak_bytes: finished.usage.peak_bytes,
+        cpu: finished.usage.cpu.as_secs_f64() * 1e6 / figures.number("records")?.max(1.0),
         markers: None,
         digest: figures.text("digest").map(str::to_owned).ok(),
     })
