@@ -20,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Records of four fields; fewer of more fields
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value_t = 5_000_000)]
     records: u64,
     /// Runs of each, with a data directory and without in turns; the median counts
     #[arg(long, default_value_t = 3)]

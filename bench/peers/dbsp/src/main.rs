@@ -62,15 +62,15 @@ struct Newer;
 
 impl Semigroup<Newest> for Newer {
     fn combine(left: &Newest, right: &Newest) -> Newest {
-        let mut all = [left.0, left.1, right.0, right.1];
+        let mut all = [&left.0, &left.1, &right.0, &right.1];
         all.sort();
-        Tup2(all[3], all[2])
+        Tup2(all[3].clone(), all[2].clone())
     }
 }
 
 fn newest(payments: &Payments, value: fn(&Payment) -> u64, span: u64) -> Answers<Newest> {
     let step = |held: &mut Newest, value: &Tup2<u64, u64>, _weight: i64| {
-        *held = Newer::combine(held, &Tup2(*value, Tup2(0, 0)));
+        *held = Newer::combine(held, &Tup2(value.clone(), Tup2(0, 0)));
     };
     let fold = Fold::<_, Newest, Newer, _, _>::new(Tup2(Tup2(0, 0), Tup2(0, 0)), step);
     payments
@@ -79,7 +79,7 @@ fn newest(payments: &Payments, value: fn(&Payment) -> u64, span: u64) -> Answers
             fold,
             range(span),
         )
-        .map_index(|(key, Tup2(time, newest))| (*key, Tup2(*time, *newest)))
+        .map_index(|(key, Tup2(time, newest))| (*key, Tup2(*time, newest.clone())))
         .accumulate_output()
 }
 

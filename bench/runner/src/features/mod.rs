@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10_000_000)]
     records: u64,
     /// Payments of these, from the first, that other systems get
-    #[arg(long, default_value_t = 300_000)]
+    #[arg(long, default_value_t = 100_000)]
     peer_records: u64,
     /// Runs with a data directory and without, in turns; the median counts
     #[arg(long, default_value_t = 1)]
@@ -155,7 +155,7 @@ fn compare(options: &Options, ours: &Ours, records: u64, report: &mut Report) ->
     let run = ours.run(&input, None, true)?;
     let totals = ours.totals(&input)?;
     let mut table =
-        Table::new(["system", "seconds", "records/s", "CPU a record", "peak memory", "ours beside it"]);
+        Table::new(["system", "seconds", "records/s", "CPU a record", "peak memory", "ours, times"]);
     let mut row = |name: &str, seconds: f64, rate: f64, cpu, peak_bytes| {
         table.row([
             name.to_owned(),

@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Searches for each collector, and runs of the example; the median counts
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     repeat: usize,
     /// Seconds of each attempt at a rate
     #[arg(long, default_value_t = 2.0)]

@@ -200,7 +200,7 @@ fn lengths_of(options: &Options, ours: &Ours, cards: &[&str], report: &mut Repor
             size * GAP_MS
         );
         let job = Job::new(&file, vec![("w".to_owned(), query)]);
-        let speed = ours.measure(&job, Some(ONE), 1, options.repeat().min(2))?;
+        let speed = ours.measure(&job, Some(ONE), 1, 1)?;
         let first = base.get_or_insert_with(|| speed.clone());
         table.row([
             count(size as f64),
@@ -314,7 +314,7 @@ fn hot(options: &Options, ours: &Ours, flat: &Path, report: &mut Report) -> Resu
 /// What it costs that the job outlives its process: order log, a commit every second, chunks and groups on the disk.
 fn data_dir(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     // Long enough that opening a data directory and the last commit are a small part.
-    let records = options.scaled(options.count * 8);
+    let records = options.scaled(options.count * 4);
     report.heading("With a data directory and without");
     report.say(&format!(
         "{} payments, the query of the comparison, without `--data-dir` and with it and a commit every second, in turns, in alternating order; the end, with its last commit, is part of the time. Ratios are medians over turns: what was measured in the same minute.",
