@@ -253,7 +253,7 @@ impl Stage {
                 stats.key_bytes += (table.key_bytes() + grouping.dirty.bytes()) as u64;
             }
         }
-        if let Some(ids) = self.judge.known_ids() {
+        if let Some(ids) = self.records.judge.known_ids() {
             (stats.ids, stats.cold_ids) = (ids.len() as u64, ids.cold_len() as u64);
             stats.key_bytes += ids.cold_bytes() as u64;
         }

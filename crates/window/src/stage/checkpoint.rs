@@ -38,13 +38,10 @@ use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
 use super::nodes::readers;
 use super::stream::{StreamId, Streams};
-use super::{Grouping, LeafNode, Manifest, Stage, Window, group, store_failed};
+use super::{Grouping, LeafNode, Manifest, Stage, Window, group};
 use crate::groups::{Groups, TAG_BLOCK};
 use crate::key;
 use crate::reservoir::CursorId;
-
-/// Rows or ids of a frame that cost about as much to write as a group.
-const ROWS_PER_GROUP: usize = 4;
 
 /// Everything of one cycle.
 ///
@@ -185,9 +182,9 @@ impl Stage {
                 open.cycle
             )));
         }
-        let sync = self.reservoir.draw_sync().map_err(store_failed)?;
+        let sync = self.records.draw_sync()?;
         let is_first = self.checkpoint.is_none();
-        let as_of = self.judge.task_time().unwrap_or(Micros::MIN);
+        let as_of = self.records.task_time().unwrap_or(Micros::MIN);
         let turn = (!self.is_much_passed()).then_some(self.options.turn);
         for grouping in self.groupings.iter_mut().flatten() {
             let numbers = grouping.table.numbers();
@@ -199,7 +196,7 @@ impl Stage {
             grouping.tags.freeze(numbers, is_first);
         }
         let is_whole = self.is_whole();
-        if is_first && self.records > 0 && is_whole {
+        if is_first && self.records.count > 0 && is_whole {
             self.whole.mark_all(1);
         }
         self.whole.freeze();
@@ -209,19 +206,13 @@ impl Stage {
         }
         let has_whole = checkpoint.has_whole;
 
-        let now = self.judge.task_time();
-        let rows = self.reservoir.freeze();
-        let (gone_ids, ids) = match self.judge.ids() {
-            Some(ids) => (ids.freeze(now), Some(ids.frozen_frames())),
-            None => (Vec::new(), None),
-        };
-        let chunks = self.reservoir.needed(as_of, self.replays_from().unwrap_or(as_of));
-        let manifest = self.manifest(cycle, chunks.clone(), &rows, ids, has_whole).to_bytes();
+        let records = self.records.freeze();
+        let chunks = self.records.reservoir.needed(as_of, self.replays_from().unwrap_or(as_of));
+        let manifest = self.manifest(cycle, chunks.clone(), &records, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
         let mut changes = std::mem::take(&mut checkpoint.spare);
-        let gone = rows.gone.into_iter().map(Key::Rows).chain(gone_ids.into_iter().map(Key::Ids));
-        gone.chain(checkpoint.gone.drain(..)).for_each(|key| changes.drop_key(key));
+        records.gone.into_iter().chain(checkpoint.gone.drain(..)).for_each(|key| changes.drop_key(key));
         checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
         checkpoint.held.push_back((cycle, chunks.start));
         checkpoint.as_of = as_of;
@@ -239,35 +230,12 @@ impl Stage {
     /// # Errors
     /// Where open rows have no stored form: the cycle cannot be completed.
     pub fn hand_over_some(&mut self, budget: usize) -> Result<Option<StageHandover>, Error> {
-        if self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.open.is_none()) {
+        let Some(open) = self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) else {
             return Ok(None);
-        }
+        };
         let mut spent = 0;
-        while let Some((number, rows)) = self.reservoir.frozen_frame() {
-            if spent >= budget {
-                return Ok(None);
-            }
-            spent += rows.div_ceil(ROWS_PER_GROUP);
-            let reservoir = &mut self.reservoir;
-            if let Some(open) = self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) {
-                open.changes.put(Key::Rows(number), |out| reservoir.save_frame(out))?;
-            }
-        }
-        while let Some((number, ids)) = self.judge.ids().and_then(|ids| ids.frozen_frame()) {
-            if spent >= budget {
-                return Ok(None);
-            }
-            spent += ids.div_ceil(ROWS_PER_GROUP);
-            let (judge, checkpoint) = (&mut self.judge, &mut self.checkpoint);
-            if let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) {
-                let cycle = open.cycle;
-                open.changes.put(Key::Ids(number), |out| {
-                    if let Some(ids) = judge.ids() {
-                        ids.save_frame(cycle, out);
-                    }
-                    Ok::<(), Error>(())
-                })?;
-            }
+        if !self.records.save_frames((open.cycle, &mut open.changes), &mut spent, budget)? {
+            return Ok(None);
         }
         if !self.save_dropped(&mut spent, budget)
             || !self.save_tags(&mut spent, budget)
@@ -299,9 +267,7 @@ impl Stage {
         for grouping in self.groupings.iter_mut().flatten() {
             grouping.dirty.written(cycle);
         }
-        if let Some(ids) = self.judge.ids() {
-            ids.written(cycle);
-        }
+        self.records.written(cycle);
     }
 
     /// The cycle is named by a commit, and so was written: chunks that only older ones needed may go.
@@ -319,7 +285,7 @@ impl Stage {
         // A new query comes after what earlier cycles needed: a later cycle may name earlier chunks.
         let held = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.held);
         if let Some(first) = held.map(|(_, first)| *first).min() {
-            self.reservoir.hold(first);
+            self.records.reservoir.hold(first);
         }
     }
 

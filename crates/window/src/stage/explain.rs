@@ -43,7 +43,7 @@ impl Stage {
     /// Explains the plan. Works before the first record as well as later.
     pub fn explain(&self) -> Explanation {
         let mut explanation = Explanation::default();
-        if self.is_stored {
+        if self.records.is_stored {
             let used = self.layout.iter().enumerate().filter(|(place, _)| !self.unused.contains(place));
             explanation.bytes_per_record = used.map(|(_, (_, data_type))| width(data_type)).sum();
         }
@@ -123,7 +123,7 @@ impl Stage {
     }
 
     fn explain_cursors(&self, explanation: &mut Explanation) {
-        for (id, offset) in self.reservoir.cursors() {
+        for (id, offset) in self.records.reservoir.cursors() {
             let mut readers = Vec::new();
             for window in self.windows.iter().flatten() {
                 if window.head == Some(id) {

@@ -33,8 +33,8 @@ impl Stage {
     /// Reads back what it takes to know whether ids of a batch were seen, where they may be out of memory.
     pub(super) fn recall_ids(&mut self, keys: Option<&[Option<key::Key>]>) -> Result<(), Error> {
         let (Some(keys), Some(cache)) = (keys, &mut self.cache) else { return Ok(()) };
-        let now = self.judge.task_time().unwrap_or(Micros::MIN);
-        let Some(ids) = self.judge.ids() else { return Ok(()) };
+        let now = self.records.task_time().unwrap_or(Micros::MIN);
+        let Some(ids) = self.records.judge.ids() else { return Ok(()) };
         let frames: Vec<Key> = ids.doubtful(keys.iter().flatten(), now).into_iter().map(Key::Ids).collect();
         cache.stats.misses += frames.len() as u64;
         for frames in frames.chunks(FRAMES) {
@@ -48,20 +48,10 @@ impl Stage {
 
     /// Lets up to `count` ids leave memory, if they take more than their share of it. Whether they still do.
     pub(super) fn evict_ids(&mut self, count: usize) -> bool {
-        let (Some(cache), Some(ids)) = (&mut self.cache, self.judge.ids()) else { return false };
+        let (Some(cache), Some(ids)) = (&mut self.cache, self.records.judge.ids()) else { return false };
         let evicted = ids.evict(count, cache.memory / SHARE);
         cache.stats.evictions += evicted as u64;
         evicted < count && ids.is_above(cache.memory / SHARE)
-    }
-
-    /// Whether ids are looked for as in a checkpoint: in the same column.
-    pub(super) fn has_ids_of(&self, manifest: &Manifest) -> bool {
-        let Some(saved) = &manifest.ids else { return false };
-        let column = self.options.dedup.map(|(column, _)| &self.schema.fields()[column]);
-        column.is_some_and(|field| {
-            (field.name.as_str(), field.data_type.to_string())
-                == (saved.column.0.as_str(), saved.column.1.clone())
-        })
     }
 
     /// Takes over a frame of ids that a checkpoint names, in its turn.
@@ -76,7 +66,7 @@ impl Stage {
         let Some(saved) = saved else {
             return Err(image.malformed("frame of ids", "one that the manifest names", number));
         };
-        if !self.has_ids_of(manifest) {
+        if !self.records.has_ids_of(manifest) {
             coming.next = Some(saved.frames.end);
             return Ok(());
         }
@@ -96,7 +86,7 @@ impl Stage {
     }
 
     fn load_frame(&mut self, number: u64, now: Micros, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let Some(ids) = self.judge.ids() else { return Ok(()) };
+        let Some(ids) = self.records.judge.ids() else { return Ok(()) };
         ids.load_frame(number, now, image)?;
         image.finish("frame of ids")?;
         self.evict_ids(usize::MAX);
@@ -111,7 +101,7 @@ impl Stage {
         gone: &mut Vec<Key>,
     ) -> Result<(), Error> {
         let Some(saved) = &manifest.ids else { return Ok(()) };
-        if !self.has_ids_of(manifest) {
+        if !self.records.has_ids_of(manifest) {
             gone.extend(saved.frames.clone().map(Key::Ids));
         } else if coming.next.unwrap_or(saved.frames.start) != saved.frames.end {
             let next = coming.next.unwrap_or(saved.frames.start);
@@ -120,7 +110,7 @@ impl Stage {
                 saved.frames
             )));
         }
-        if let Some(ids) = self.judge.ids() {
+        if let Some(ids) = self.records.judge.ids() {
             ids.loaded(saved.frames.end);
         }
         Ok(())

@@ -19,10 +19,10 @@ use thalweg_types::{Error, HashKey, Micros, RecordPlace};
 use super::Stage;
 use super::nodes::name_of_key;
 use super::queries::{QueryState, Since};
+use super::records::FrozenRecords;
 use crate::agg::Function;
 use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
 use crate::query::Window as WindowKind;
-use crate::reservoir::FrozenRows;
 
 /// First bytes of a manifest, and the key that its checksum covers. Persisted.
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
@@ -508,14 +508,9 @@ impl Stage {
         &mut self,
         cycle: u64,
         chunks: Range<ChunkId>,
-        rows: &FrozenRows,
-        ids: Option<Range<u64>>,
+        FrozenRecords { rows, ids, .. }: &FrozenRecords,
         has_whole: bool,
     ) -> Manifest {
-        let field = |column: usize| {
-            let field = &self.schema.fields()[column];
-            (field.name.clone(), field.data_type.to_string())
-        };
         // Places of items in use, among themselves.
         fn dense<T>(slots: &[Option<T>], place: usize) -> usize {
             slots[..place].iter().flatten().count()
@@ -557,17 +552,18 @@ impl Stage {
         Manifest {
             cycle,
             chunks: chunks.start.0..chunks.end.0,
-            records: self.records,
-            task_time: self.judge.task_time(),
+            records: self.records.count,
+            task_time: self.records.task_time(),
             next_id: self.next_id,
-            rows: self.reservoir.rows(),
+            rows: self.records.reservoir.rows(),
             frames: rows.frames.clone(),
             next_frame: rows.next,
             ids: self
-                .options
-                .dedup
-                .zip(ids)
-                .map(|((column, _), frames)| SavedIds { column: field(column), frames }),
+                .records
+                .id_column
+                .as_ref()
+                .zip(ids.clone())
+                .map(|(column, frames)| SavedIds { column: column.field.clone(), frames }),
             columns: self.layout.len(),
             seq: self.seq,
             has_whole,
@@ -615,11 +611,11 @@ impl Stage {
                 .collect(),
             leaves: self.leaves.iter().flatten().map(leaf).collect(),
             queries: self.queries.iter().flat_map(queries).collect(),
-            next_arrival: self.next_arrival,
-            bound: self.judge.bound(),
+            next_arrival: self.records.next_arrival,
+            bound: self.records.judge.bound(),
             tag_key: Some(self.options.tag_key),
-            begins: self.begins,
-            newest: self.newest.clone(),
+            begins: self.records.begins,
+            newest: self.records.newest.clone(),
         }
     }
 }

@@ -35,6 +35,7 @@ mod outputs;
 mod passed;
 mod queries;
 mod read;
+mod records;
 mod replay;
 mod restore;
 mod rows;
@@ -54,15 +55,16 @@ use smallvec::SmallVec;
 use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
 
-use crate::judge::{Judge, Verdicts, id_keys};
-use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
+use crate::judge::Verdicts;
+use crate::reservoir::{CHUNK_ROWS, Layout};
 use cache::Cache;
 use checkpoint::{Checkpoint, save_group};
 use dirty::Dirty;
 use guard::Evaluated;
 use leaf::Turn;
 use nodes::{Arg, Face, Filter, Grouping, LeafNode, ValuesOf, Window};
-use queries::{QueryState, UNTOLD};
+use queries::QueryState;
+use records::Records;
 use stream::{Columns, Elements, Selection, StreamId, Streams};
 
 #[cfg(test)]
@@ -153,9 +155,7 @@ pub struct Stage {
     /// Columns of the input that the plan reads; expressions are bound to these.
     input: Vec<usize>,
     schema: Schema,
-    judge: Judge,
-    /// The record that moved task time to where it is, if the giver of the records has said so.
-    newest: Option<RecordPlace>,
+    records: Records,
     /// Groupings, filters, windows and leaves keep their places; those of dropped queries are free for others.
     groupings: Vec<Option<Grouping>>,
     filters: Vec<Option<Filter>>,
@@ -168,14 +168,6 @@ pub struct Stage {
     unused: Vec<usize>,
     /// Place of the arrival number in the layout, once an aggregate depends on the order of elements.
     seq: Option<usize>,
-    reservoir: Reservoir,
-    /// Whether anything reads the reservoir.
-    is_stored: bool,
-    records: u64,
-    /// No record has had this arrival number or a larger one.
-    next_arrival: u64,
-    /// From when records count where some were missed; [`UNTOLD`] until the first has come.
-    begins: Option<Micros>,
     /// The id that the next grouping or leaf gets: ids are in checkpoints and are never used again.
     next_id: u32,
     /// Whether the one group of queries without GROUP BY has changed.
@@ -192,10 +184,8 @@ impl Stage {
     /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_queries`].
     pub fn new(schema: &Schema, options: StageOptions, store: ChunkStore) -> Self {
         let layout = vec![("time".to_owned(), arrow_schema::DataType::Int64)];
-        let reservoir = Reservoir::new(Layout::new(&layout), store, options.chunk_rows, options.retention);
         Self {
-            judge: Judge::new(options.lateness, options.late, options.dedup.map(|(_, span)| span)),
-            newest: None,
+            records: Records::new(schema, &options, Layout::new(&layout), store),
             input: Vec::new(),
             schema: schema.clone(),
             groupings: Vec::new(),
@@ -204,18 +194,9 @@ impl Stage {
             windows: Vec::new(),
             leaves: Vec::new(),
             queries: Vec::new(),
-            is_stored: options.retention.is_some(),
             layout,
             unused: Vec::new(),
             seq: None,
-            reservoir,
-            records: 0,
-            next_arrival: 0,
-            begins: match options.missed {
-                Missed::Nothing => None,
-                Missed::UpTo(time) => Some(time),
-                Missed::Some => Some(UNTOLD),
-            },
             next_id: 1,
             whole: Dirty::default(),
             checkpoint: None,
@@ -226,22 +207,22 @@ impl Stage {
 
     /// Largest event time accepted so far.
     pub fn task_time(&self) -> Option<Micros> {
-        self.judge.task_time()
+        self.records.task_time()
     }
 
     /// The record that moved task time to where it is; `None` if it is unknown.
     pub fn newest(&self) -> Option<&RecordPlace> {
-        self.newest.as_ref()
+        self.records.newest.as_ref()
     }
 
     /// To be called after a batch in which a record moved task time ([`TaskTimes::mover`]), before the next marker.
     pub fn set_newest(&mut self, place: Option<RecordPlace>) {
-        self.newest = place;
+        self.records.newest = place;
     }
 
     /// How far an event time may be below task time.
     pub fn lateness(&self) -> Micros {
-        self.options.lateness
+        self.records.lateness
     }
 
     /// Heap bytes of groups, aggregates, ids and open chunks, and of pending hand-overs.
@@ -249,11 +230,11 @@ impl Stage {
         let leaves: usize = self.leaves.iter().flatten().map(|node| node.leaf.bytes()).sum();
         let groups: usize = self.groupings.iter().flatten().map(Grouping::bytes).sum();
         let handed_over = self.checkpoint.as_ref().map_or(0, Checkpoint::bytes);
-        leaves + groups + self.judge.bytes() + self.reservoir.open_bytes() + handed_over
+        leaves + groups + self.records.bytes() + handed_over
     }
 
     pub fn chunk_stats(&self) -> ChunkStats {
-        self.reservoir.store().stats()
+        self.records.reservoir.store().stats()
     }
 
     /// Live groups over all GROUP BYs, in memory or not.
@@ -271,22 +252,18 @@ impl Stage {
         let count = batch.len();
         let input = self.project(batch);
         let evaluated = self.evaluate(&input)?;
-        let times: ScalarBuffer<Micros> = match batch.selection() {
-            None if batch.is_empty() => ScalarBuffer::from(Vec::new()),
-            None => batch.times().slice(batch.row(0) as usize, count),
-            Some(rows) => rows.iter().map(|row| batch.times()[*row as usize]).collect(),
-        };
-        let ids = self.options.dedup.map(|(column, _)| id_keys(&dense(batch, column)));
+        let ids = self.records.ids_of(batch);
         self.recall_ids(ids.as_deref())?;
-        let verdicts = self.judge.judge(&times, ids.as_deref(), |row| batch.seq(batch.row(row)));
+        let verdicts = self.records.judge(batch, ids.as_deref());
         let accepted = verdicts.accepted.as_deref();
-        self.records += count as u64;
-        self.tell_begin(&verdicts);
+        if let Some(begins) = self.records.tell_begin(&verdicts) {
+            self.tell_begin(begins);
+        }
 
         let groups = self.number_groups(&evaluated, &verdicts)?;
         let columns = self.layout_columns(batch, &evaluated, &verdicts, &groups);
 
-        let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
+        let passed = self.records.store(&columns, &verdicts)?;
         let width = columns.len();
         let mut streams = Streams::new(Elements::of_batch(&columns, count, accepted), passed, width);
 
@@ -382,7 +359,7 @@ impl Stage {
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.len()];
         columns[stream::TIME] = Some(Arc::new(Int64Array::new(verdicts.times.clone(), None)));
         if let Some(seq) = self.seq {
-            columns[seq] = Some(Arc::new(UInt64Array::from(arrival::number(batch, &mut self.next_arrival))));
+            columns[seq] = Some(Arc::new(UInt64Array::from(self.records.arrivals(batch))));
         }
         for (grouping, numbers) in self.groupings.iter().zip(groups) {
             let Some(grouping) = grouping else { continue };
@@ -403,53 +380,6 @@ impl Stage {
                 column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, batch.len()))
             })
             .collect()
-    }
-
-    /// Puts accepted rows into the reservoir and moves every cursor on, record by record where they are out of order.
-    fn store(
-        &mut self,
-        columns: &Arc<[ArrayRef]>,
-        verdicts: &Verdicts,
-    ) -> Result<Vec<(CursorId, Passed)>, thalweg_storage::ChunkError> {
-        if !self.is_stored {
-            return Ok(Vec::new());
-        }
-        let count = verdicts.times.len();
-        let cursors: Vec<(CursorId, Micros)> = self.reservoir.cursors();
-        let mut passed: Vec<(CursorId, Passed)> = cursors
-            .iter()
-            .map(|(id, _)| (*id, Passed { counts: vec![0; count], ..Passed::default() }))
-            .collect();
-        let mut row = 0;
-        while row < count {
-            let is_accepted = |row: usize| verdicts.accepted.as_ref().is_none_or(|accepted| accepted[row]);
-            let is_late = |row: usize| verdicts.out_of_order.as_ref().is_some_and(|late| late[row]);
-            if !is_accepted(row) {
-                row += 1;
-            } else if is_late(row) {
-                self.reservoir.insert(columns, row);
-                let time = verdicts.times[row];
-                for ((_, offset), (_, passed)) in cursors.iter().zip(&mut passed) {
-                    if time <= verdicts.task_times[row].saturating_sub(*offset) {
-                        passed.counts[row] += 1;
-                        passed.pieces.push(Piece { columns: Arc::clone(columns), rows: row..row + 1 });
-                    }
-                }
-                row += 1;
-            } else {
-                let end = (row..count).find(|next| !is_accepted(*next) || is_late(*next)).unwrap_or(count);
-                self.reservoir.append(columns, row..end);
-                let task_times = &verdicts.task_times[row..end];
-                for ((id, _), (_, passed)) in cursors.iter().zip(&mut passed) {
-                    self.reservoir.advance(*id, task_times, passed, row)?;
-                }
-                row = end;
-            }
-        }
-        if let Some(now) = self.judge.task_time() {
-            self.reservoir.settle(now, self.options.lateness)?;
-        }
-        Ok(passed)
     }
 
     /// Columns of every leaf, by leaf and call.
@@ -550,7 +480,7 @@ impl Stage {
             values: answered,
             late: verdicts.late.clone(),
             closed: verdicts.closed.clone(),
-            late_refused: self.options.late == LatePolicy::Reject,
+            late_refused: self.records.late == LatePolicy::Reject,
             task_times: verdicts.over_batch(),
             duplicate: verdicts.duplicate.clone(),
             misfits,
@@ -570,8 +500,4 @@ fn dense(batch: &Batch, column: usize) -> ArrayRef {
             take(column, &rows, None).expect("selected rows are in the columns")
         }
     }
-}
-
-fn store_failed(error: thalweg_storage::ChunkError) -> Error {
-    Error::from(error).context("keep records in the reservoir")
 }

@@ -14,10 +14,9 @@ use super::nodes::{ValuesOf, name_of_key};
 use super::outputs::OutputState;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
-use crate::judge::Verdicts;
-use crate::plan::{self, Clamp, PlannedQuery};
+use crate::plan::{Clamp, PlannedQuery};
 use crate::query::{Query, Window as WindowKind};
-use crate::reservoir::{CursorId, Layout};
+use crate::reservoir::Layout;
 use crate::slots::put;
 
 pub(super) struct QueryState {
@@ -105,7 +104,7 @@ impl Stage {
         queries: &[(&PlannedQuery, Vec<Option<CallState>>)],
     ) -> Result<(), Error> {
         self.save_frozen_groups();
-        let is_running = self.records > 0;
+        let is_running = self.records.count > 0;
         let mut leaves: Vec<(LeafKey, Vec<Call>, Vec<usize>)> = Vec::new();
         let mut states = Vec::new();
         for (query, kept) in queries {
@@ -123,7 +122,7 @@ impl Stage {
                 leaves.push((key, Vec::new(), Vec::new()));
                 leaves.len() - 1
             });
-            let since = self.since_now(query);
+            let since = self.records.since_now(query);
             let mut states_of_calls = Vec::new();
             for (planned, kept) in query.calls.iter().zip(kept) {
                 if let Some(kept) = kept {
@@ -152,7 +151,7 @@ impl Stage {
             // Rows that are there get nulls; a query added now sees none of them.
             self.seq = Some(self.add_column("seq".to_owned(), arrow_schema::DataType::UInt64));
         }
-        self.reservoir.set_layout(Layout::new(&self.layout));
+        self.records.reservoir.set_layout(Layout::new(&self.layout));
         let mut places = Vec::new();
         for (key, calls, args) in leaves {
             let window = self.window(key.kind, key.delay)?;
@@ -168,7 +167,7 @@ impl Stage {
             let node = LeafNode { id, window, filter: key.filter, grouping: key.grouping, values, leaf };
             places.push(put(&mut self.leaves, node));
         }
-        self.reservoir.set_layout(Layout::new(&self.layout));
+        self.records.reservoir.set_layout(Layout::new(&self.layout));
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
             for call in state.calls.iter_mut().filter(|call| call.leaf == NO_LEAF) {
                 call.leaf = place.map_or(NO_LEAF, |place: usize| places[place]);
@@ -229,17 +228,17 @@ impl Stage {
                 *slot = None;
             }
         }
-        for (id, _) in self.reservoir.cursors() {
+        for (id, _) in self.records.reservoir.cursors() {
             let is_read = |window: &Window| [window.head, window.tail].contains(&Some(id));
             if !self.windows.iter().flatten().any(is_read) {
-                self.reservoir.drop_cursor(id);
+                self.records.reservoir.drop_cursor(id);
             }
         }
         for column in columns {
             self.layout[column] = unused_column(column);
             self.unused.push(column);
         }
-        self.reservoir.set_layout(Layout::new(&self.layout));
+        self.records.reservoir.set_layout(Layout::new(&self.layout));
         self.note_whole();
     }
 
@@ -265,26 +264,8 @@ impl Stage {
         }
     }
 
-    /// From when a query counts that is added now.
-    fn since_now(&self, query: &PlannedQuery) -> Option<Since> {
-        let now = self.task_time().filter(|_| self.records > 0);
-        let fill = match query.window {
-            WindowKind::Sliding(span) | WindowKind::Tumbling(span) => Some(span.saturating_add(query.delay)),
-            WindowKind::Infinite | WindowKind::Rows(_) => None,
-        };
-        now.max(self.begins).map(|since| (since, fill))
-    }
-
-    /// Takes the time of the first record, as the judge has it, for that from which everything counts, if nothing else
-    /// has set that.
-    pub(super) fn tell_begin(&mut self, verdicts: &Verdicts) {
-        if self.begins != Some(UNTOLD) {
-            return;
-        }
-        let accepted = verdicts.accepted.as_ref();
-        let first = (0..verdicts.times.len()).find(|row| accepted.is_none_or(|accepted| accepted[*row]));
-        let Some(first) = first.map(|row| verdicts.task_times[row]) else { return };
-        self.begins = Some(first);
+    /// Has calls count from the time of the first record that wait for it.
+    pub(super) fn tell_begin(&mut self, first: Micros) {
         for call in self.queries.iter_mut().flat_map(|query| &mut query.calls) {
             if let Some((since @ UNTOLD, _)) = &mut call.since {
                 *since = first;
@@ -349,7 +330,7 @@ impl Stage {
         let mut fingerprint = condition.map_or("true", Bound::fingerprint).to_owned();
         if is_running {
             // Rows that came before have no bit in this column, and so are in none of the query's windows.
-            fingerprint = format!("{fingerprint} since record {}", self.records);
+            fingerprint = format!("{fingerprint} since record {}", self.records.count);
         }
         let is_same =
             |filter: &Option<Filter>| filter.as_ref().is_some_and(|filter| filter.fingerprint == fingerprint);
@@ -434,29 +415,8 @@ impl Stage {
             return Ok(place);
         }
         let now = self.task_time();
-        let window = self.with_cursors(kind, delay, now)?;
+        let window = self.records.with_cursors(kind, delay, now)?;
         Ok(put(&mut self.windows, window))
-    }
-
-    /// A window whose cursors are where they are at this task time.
-    pub(super) fn with_cursors(
-        &mut self,
-        kind: WindowKind,
-        delay: Micros,
-        now: Option<Micros>,
-    ) -> Result<Window, Error> {
-        let head = if delay > 0 { Some(self.cursor(delay, now)?) } else { None };
-        let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay), now)).transpose()?;
-        Ok(Window { kind, delay, head, tail })
-    }
-
-    fn cursor(&mut self, offset: Micros, now: Option<Micros>) -> Result<CursorId, Error> {
-        if let Some((id, _)) = self.reservoir.cursors().into_iter().find(|(_, other)| *other == offset) {
-            return Ok(id);
-        }
-        self.is_stored = true;
-        let bound = now.map_or(Micros::MIN, |now| now.saturating_sub(offset));
-        self.reservoir.add_cursor(offset, bound).map_err(super::store_failed)
     }
 }
 

@@ -22,9 +22,8 @@ use thalweg_types::{Error, Micros};
 use super::leaf::Turn;
 use super::nodes::Face;
 use super::stream::{Columns, Elements, Selection, StreamId, Streams};
-use super::{Grouping, Stage, store_failed};
+use super::{Grouping, Stage};
 use crate::agg::NO_GROUP;
-use crate::reservoir::Passed;
 
 /// Steps in which the time is passed: rows of one are in memory at once.
 const STEPS: i64 = 64;
@@ -79,12 +78,7 @@ impl Stage {
         let mut time = from;
         while time < now {
             time = if now.saturating_sub(time) <= step { now } else { time + step };
-            let mut passed = Vec::new();
-            for (id, _) in self.reservoir.cursors() {
-                let mut rows = Passed { counts: vec![0], ..Passed::default() };
-                self.reservoir.advance(id, &[time], &mut rows, 0).map_err(store_failed)?;
-                passed.push((id, rows));
-            }
+            let passed = self.records.advance(time)?;
             let batch = Elements::of_batch(&columns, 1, Some(&[false]));
             let streams = Streams::new(batch, passed, columns.len());
             self.bring_in_passed(&streams, |place, group, as_of| images.note(place, group, as_of))?;
@@ -94,7 +88,7 @@ impl Stage {
     }
 
     fn replay_step(&mut self, time: Micros, images: &ImageTimes, mut streams: Streams) {
-        let offsets = self.reservoir.cursors();
+        let offsets = self.records.reservoir.cursors();
         // What images lack, by stream, GROUP BY and filter; before groups have slots instead of numbers.
         let mut lacking: HashMap<(StreamId, usize, Option<usize>), Selection> = HashMap::new();
         for node in self.leaves.iter().flatten() {

@@ -136,12 +136,8 @@ impl Stage {
         planned: &[PlannedQuery],
         kept: &[Vec<Option<CallState>>],
     ) -> Result<Vec<Option<usize>>, Error> {
-        // A manifest without a bound does not know the `lateness` of its time: sealed rows were closed by it.
-        let last_sealed = self.reservoir.last_sealed();
-        self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
-        self.newest = manifest.newest.clone();
-        (self.records, self.next_id) = (manifest.records, manifest.next_id);
-        (self.next_arrival, self.begins) = (manifest.next_arrival, manifest.begins);
+        self.records.restore(manifest);
+        self.next_id = manifest.next_id;
         let calls: Vec<(&PlannedQuery, &PlannedCall, CallState)> = planned
             .iter()
             .zip(kept)
@@ -217,7 +213,7 @@ impl Stage {
             self.seq = Some(seq);
         }
         (self.layout, self.unused) = layout.finish();
-        self.reservoir.set_layout(Layout::new(&self.layout));
+        self.records.reservoir.set_layout(Layout::new(&self.layout));
         Ok(places)
     }
 
@@ -365,7 +361,7 @@ impl Restoring {
                 if !self.manifest.frames.iter().any(|(number, _)| *number == frame) {
                     return Err(image.malformed("frame of open rows", "one that the manifest names", frame));
                 }
-                let rows = self.stage.reservoir.load_frame(&mut image)?;
+                let rows = self.stage.records.reservoir.load_frame(&mut image)?;
                 self.rows.insert(frame, rows);
                 Ok(())
             }
@@ -467,12 +463,11 @@ impl Restoring {
         let mut gone = Vec::new();
         stage.loaded_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
-        stage.reservoir.load_rows(&rows, &manifest.frames, manifest.next_frame, manifest.rows)?;
-        stage.is_stored |= !manifest.frames.is_empty();
+        stage.records.load_rows(&rows, &manifest)?;
         let from = stage.replays_from();
         for place in 0..stage.windows.len() {
             if let Some(Window { kind, delay, .. }) = stage.windows[place] {
-                stage.windows[place] = Some(stage.with_cursors(kind, delay, from)?);
+                stage.windows[place] = Some(stage.records.with_cursors(kind, delay, from)?);
             }
         }
         if has_whole != manifest.has_whole {

@@ -76,7 +76,7 @@ impl Stage {
 
     /// Frees the numbers of some groups that no window holds any more.
     pub(super) fn sweep(&mut self, records: usize) {
-        let Some(now) = self.judge.task_time() else { return };
+        let Some(now) = self.records.task_time() else { return };
         for index in 0..self.groupings.len() {
             let bound = self.dead_bound(index, now);
             let Some(grouping) = self.groupings[index].as_mut().filter(|_| bound != Micros::MIN) else {

@@ -103,7 +103,7 @@ proptest! {
             world.options.chunk_rows = chunk_rows;
             world.crash().unwrap();
             let bound = world.stage.task_time().map(|now| now - options.lateness);
-            prop_assert_eq!(world.stage.judge.bound(), bound, "the lateness is the same, and so are late records");
+            prop_assert_eq!(world.stage.records.judge.bound(), bound, "the lateness is the same, and so are late records");
         }
         while world.position < records.len() {
             let from = world.position;

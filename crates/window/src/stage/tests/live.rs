@@ -98,7 +98,7 @@ fn queries_that_come_and_go_leave_nothing_behind_and_do_not_disturb_the_others()
     }
     let seen_all = widths[guests.len() - 1];
     assert_eq!(widths.last(), Some(&seen_all), "places are used again");
-    assert_eq!(stage.reservoir.cursors().len(), 1);
+    assert_eq!(stage.records.reservoir.cursors().len(), 1);
     assert_eq!(
         stage.explain().bytes_per_record,
         super::stage(&[OLD], StageOptions::default()).explain().bytes_per_record

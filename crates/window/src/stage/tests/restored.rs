@@ -475,7 +475,7 @@ fn a_larger_lateness_takes_no_record_that_was_late_before_it() {
         let mut world = sealed(&old, 50);
         world.options = StageOptions { lateness: 60 * SECOND, late, ..old.clone() };
         world.crash().unwrap();
-        assert_eq!(world.stage.judge.bound(), Some(45 * SECOND));
+        assert_eq!(world.stage.records.judge.bound(), Some(45 * SECOND));
         let batch = batch(&[record("a", 25, 100.0), record("a", 45, 10.0), record("a", 75, 1.0)], 51);
         let answers = world.stage.answer(&batch).unwrap();
         assert_eq!((&answers.late[..], &answers.closed[..]), (&[0][..], &[0][..]), "{late:?}");
@@ -501,7 +501,7 @@ fn a_manifest_of_the_first_version_goes_on_and_has_what_was_sealed_as_its_bound(
         commit.manifest = manifest.to_bytes_of_version(1);
         world.options.lateness = lateness * SECOND;
         world.crash().unwrap();
-        assert_eq!(world.stage.judge.bound(), Some(bound * SECOND));
+        assert_eq!(world.stage.records.judge.bound(), Some(bound * SECOND));
         let answers = world.stage.answer(&batch(&[record("a", 52, 1.0)], 52)).unwrap();
         assert_eq!(values(&answers, 1), [[Value::Float64(40.0), Value::Float64(10.0)]]);
     }
