@@ -27,9 +27,8 @@ use arrow_buffer::ScalarBuffer;
 use thalweg_types::{Error, Micros};
 
 use super::changes::Key;
-use super::checkpoint::cursors_of;
 use super::dirty::Dirty;
-use super::nodes::{Face, readers, readers_mut};
+use super::nodes::Face;
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Stage, group, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
@@ -246,7 +245,7 @@ impl Stage {
     /// Counts of groups in memory and of reads; `None` if nothing bounds the memory.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let mut stats = self.cache.as_ref()?.stats;
-        for grouping in self.groupings.iter().flatten() {
+        for grouping in self.plan.groupings.iter().flatten() {
             stats.resident += grouping.table.resident() as u64;
             stats.cold += (grouping.table.live() - grouping.table.resident()) as u64;
             if let Groups::Cached(table) = &grouping.table {
@@ -279,12 +278,12 @@ impl Stage {
         rows: usize,
     ) -> Result<(), Error> {
         let Some(cache) = &mut self.cache else { return Ok(()) };
-        let Some(Grouping { id, table: Groups::Cached(table), .. }) = &mut self.groupings[place] else {
+        let Some(Grouping { id, table: Groups::Cached(table), .. }) = &mut self.plan.groupings[place] else {
             return Ok(());
         };
         let mut wanted = Vec::new();
         table.wanted(keys, rows, &mut wanted);
-        cache.bring_in(*id, place, table, &mut self.leaves, wanted, |_, _| {})
+        cache.bring_in(*id, place, table, &mut self.plan.leaves.nodes, wanted, |_, _| {})
     }
 
     /// Brings in the groups of rows that cursors have passed; calls `loaded` with the place of the GROUP BY and the
@@ -295,17 +294,17 @@ impl Stage {
         mut loaded: impl FnMut(usize, u32, Option<Micros>),
     ) -> Result<(), Error> {
         let Some(cache) = &mut self.cache else { return Ok(()) };
-        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, layout, table: Groups::Cached(table), .. }) = grouping else { continue };
             let mut wanted = Vec::new();
-            for cursor in cursors_of(&self.leaves, &self.windows, place) {
+            for cursor in self.plan.leaves.cursors_of(place) {
                 let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     let numbers = elements.column(*layout).as_primitive::<UInt32Type>().values();
                     wanted.extend(numbers.iter().filter(|number| table.is_cold(**number)));
                 }
             }
-            cache.bring_in(*id, place, table, &mut self.leaves, wanted, |group, as_of| {
+            cache.bring_in(*id, place, table, &mut self.plan.leaves.nodes, wanted, |group, as_of| {
                 loaded(place, group, as_of);
             })?;
         }
@@ -319,7 +318,7 @@ impl Stage {
         mut groups: Vec<ScalarBuffer<u32>>,
     ) -> Vec<ScalarBuffer<u32>> {
         let Some(cache) = &mut self.cache else { return groups };
-        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
             let Some(Grouping { layout, table: Groups::Cached(table), .. }) = grouping else { continue };
             let mut slots_of = |numbers: &[u32]| -> ScalarBuffer<u32> {
                 cache.stats.hits += numbers.len() as u64;
@@ -334,7 +333,7 @@ impl Stage {
                 numbers.iter().map(slot).collect()
             };
             groups[place] = slots_of(&groups[place]);
-            let cursors = cursors_of(&self.leaves, &self.windows, place).into_iter().map(StreamId::Cursor);
+            let cursors = self.plan.leaves.cursors_of(place).into_iter().map(StreamId::Cursor);
             for stream in cursors.chain([StreamId::Batch]) {
                 let elements = streams.get_mut(stream);
                 if elements.is_empty() {
@@ -349,7 +348,7 @@ impl Stage {
 
     /// Evicts clean groups where there are more than memory takes, and gives back slots that it does not need.
     pub(super) fn keep_within_memory(&mut self, records: usize) {
-        let slots: usize = self.groupings.iter().flatten().map(|grouping| grouping.table.slots()).sum();
+        let slots: usize = self.plan.groupings.iter().flatten().map(|grouping| grouping.table.slots()).sum();
         let Some(cache) = &mut self.cache else { return };
         cache.unchecked += records;
         let is_due = slots < LOOK_ALWAYS || cache.unchecked >= slots / FREE_SHARE;
@@ -362,12 +361,12 @@ impl Stage {
         cache.wants_cycle |= ids_stay;
         let mut is_short = self.checkpoint.is_none();
         for (place, quota) in cache.quotas.iter().enumerate().filter(|_| self.checkpoint.is_some()) {
-            let Some(Grouping { table, dirty, .. }) = &mut self.groupings[place] else { continue };
+            let Some(Grouping { table, dirty, .. }) = &mut self.plan.groupings[place] else { continue };
             let count = table.resident().saturating_sub(quota.groups).min(most);
             if count == 0 && !table.is_retreating() {
                 continue;
             }
-            let mut leaves: Vec<(&mut LeafNode, Face)> = readers_mut(&mut self.leaves, Some(place)).collect();
+            let mut leaves: Vec<(&mut LeafNode, Face)> = self.plan.leaves.readers_mut(Some(place)).collect();
             let mut forget = |slot| leaves.iter_mut().for_each(|(node, face)| node.leaf.forget(*face, slot));
             if count > 0 {
                 let is_clean = |number| dirty.is_clean(number);
@@ -395,7 +394,8 @@ impl Stage {
     /// Whether there are enough changed groups for the end of the cycle to let some leave memory.
     fn can_cycle_help(&self) -> bool {
         self.checkpoint.is_none()
-            || self.groupings.iter().flatten().map(|grouping| grouping.dirty.changed()).sum::<usize>() >= FEW
+            || self.plan.groupings.iter().flatten().map(|grouping| grouping.dirty.changed()).sum::<usize>()
+                >= FEW
     }
 
     /// Whether so many groups have changed that few could leave memory if those that only edges have changed stayed as
@@ -407,7 +407,7 @@ impl Stage {
 
     /// What the groups take that have changed, as `changed` counts them.
     fn changed_bytes(&self, sizes: &[Size], changed: fn(&Dirty) -> usize) -> usize {
-        let groupings = self.groupings.iter().zip(sizes);
+        let groupings = self.plan.groupings.iter().zip(sizes);
         let changed =
             groupings.filter_map(|(grouping, size)| Some(changed(&grouping.as_ref()?.dirty) * size.each()));
         changed.sum()
@@ -428,7 +428,7 @@ impl Stage {
         let full_at = cache.full_at();
         cache.is_full = used > full_at;
         let groupings = || {
-            let all = self.groupings.iter().zip(&sizes);
+            let all = self.plan.groupings.iter().zip(&sizes);
             all.filter_map(|(grouping, size)| Some((grouping.as_ref()?, size)))
         };
         let in_slots: usize = groupings().map(|(_, size)| size.used()).sum();
@@ -448,7 +448,7 @@ impl Stage {
             cache.quotas.push(Quota { groups, each });
         }
         if held > cache.memory && used <= cache.memory {
-            for (grouping, size) in self.groupings.iter_mut().zip(&sizes) {
+            for (grouping, size) in self.plan.groupings.iter_mut().zip(&sizes) {
                 let Some(Grouping { table: Groups::Cached(table), .. }) = grouping else { continue };
                 let free = size.slots - size.resident;
                 let slots = ((held - full_at) / groupings / size.each()).min(free);
@@ -479,24 +479,29 @@ impl Stage {
         for (key, value) in entries {
             let Key::Group { grouping, group } = Key::parse(key)? else { continue };
             let is_it = |other: &Option<Grouping>| other.as_ref().is_some_and(|other| other.id == grouping);
-            let Some(place) = self.groupings.iter().position(is_it) else { continue };
+            let Some(place) = self.plan.groupings.iter().position(is_it) else { continue };
             let room = self.cache.as_ref().map_or(0, |cache| cache.room);
             if room == 0 && !self.make_room(place) {
                 return Ok(false);
             }
-            let Some(Grouping { table: Groups::Cached(table), .. }) = &mut self.groupings[place] else {
+            let Some(Grouping { table: Groups::Cached(table), .. }) = &mut self.plan.groupings[place] else {
                 continue;
             };
             if !table.may_fill(group) {
                 continue;
             }
-            load_cold(table, &mut self.leaves, (place, group), key, value)?;
+            load_cold(table, &mut self.plan.leaves.nodes, (place, group), key, value)?;
             if let Some(cache) = &mut self.cache {
                 cache.room = cache.room.saturating_sub(1);
                 cache.stats.filled += 1;
             }
         }
-        Ok(self.groupings.iter().flatten().any(|grouping| grouping.table.resident() < grouping.table.live()))
+        Ok(self
+            .plan
+            .groupings
+            .iter()
+            .flatten()
+            .any(|grouping| grouping.table.resident() < grouping.table.live()))
     }
 
     /// No more groups of a scan come.
@@ -519,7 +524,7 @@ impl Stage {
     }
 
     fn cached(&mut self) -> impl Iterator<Item = &mut Cached> {
-        self.groupings.iter_mut().flatten().filter_map(|grouping| match &mut grouping.table {
+        self.plan.groupings.iter_mut().flatten().filter_map(|grouping| match &mut grouping.table {
             Groups::Cached(table) => Some(&mut **table),
             Groups::Dense(_) => None,
         })
@@ -534,12 +539,12 @@ impl Stage {
     fn sizes(&self) -> Vec<Size> {
         let size = |(place, grouping): (usize, &Option<Grouping>)| {
             let Some(grouping) = grouping else { return Size::default() };
-            let parts = readers(&self.leaves, Some(place));
+            let parts = self.plan.leaves.readers(Some(place));
             let leaves: usize = parts.map(|(node, face)| node.leaf.bytes_of(face)).sum();
             let table = &grouping.table;
             Size { bytes: leaves + table.slot_bytes(), slots: table.slots(), resident: table.resident() }
         };
-        self.groupings.iter().enumerate().map(size).collect()
+        self.plan.groupings.iter().enumerate().map(size).collect()
     }
 
     /// [`Stage::state_bytes`] without what free slots take.

@@ -36,12 +36,11 @@ use thalweg_types::{Error, Micros};
 
 use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
-use super::nodes::readers;
+use super::leaves::Leaves;
 use super::stream::{StreamId, Streams};
-use super::{Grouping, LeafNode, Manifest, Stage, Window, group};
+use super::{Grouping, Manifest, Stage, group};
 use crate::groups::{Groups, TAG_BLOCK};
 use crate::key;
-use crate::reservoir::CursorId;
 
 /// Everything of one cycle.
 ///
@@ -117,13 +116,13 @@ pub(super) fn save_group(
     (grouping, group): (u32, u32),
     entry: Option<(u32, &key::Key, Micros)>,
     place: Option<usize>,
-    leaves: &[Option<LeafNode>],
+    leaves: &Leaves,
 ) {
     let Some(Checkpoint { open: Some(open), as_of, scratch, .. }) = checkpoint else { return };
     let key = Key::Group { grouping, group };
     let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
     let Ok(()) = open.changes.put(key, |out| {
-        let parts = readers(leaves, place).filter(|(node, face)| node.leaf.knows(*face, slot));
+        let parts = leaves.readers(place).filter(|(node, face)| node.leaf.knows(*face, slot));
         group::save((group_key, newest), *as_of, (slot, parts), scratch, out);
         Ok::<(), std::convert::Infallible>(())
     });
@@ -139,31 +138,16 @@ fn save_groups(
     groups: &[u32],
     table: &Groups,
     place: usize,
-    leaves: &[Option<LeafNode>],
+    leaves: &Leaves,
 ) {
     for groups in groups.chunks(AHEAD) {
         let slots = groups.iter().filter_map(|group| Some(table.entry(*group)?.0));
         let slots: SmallVec<[u32; AHEAD]> = slots.collect();
-        readers(leaves, Some(place)).for_each(|(node, face)| node.leaf.touch(face, &slots));
+        leaves.readers(Some(place)).for_each(|(node, face)| node.leaf.touch(face, &slots));
         for group in groups {
             save_group(checkpoint, (grouping, *group), table.entry(*group), Some(place), leaves);
         }
     }
-}
-
-/// The cursors of all windows that read a grouping.
-pub(super) fn cursors_of(
-    leaves: &[Option<LeafNode>],
-    windows: &[Option<Window>],
-    grouping: usize,
-) -> Vec<CursorId> {
-    let mut cursors: Vec<_> = readers(leaves, Some(grouping))
-        .filter_map(|(node, _)| windows[node.window].as_ref())
-        .flat_map(Window::cursors)
-        .collect();
-    cursors.sort_unstable();
-    cursors.dedup();
-    cursors
 }
 
 impl Stage {
@@ -186,7 +170,7 @@ impl Stage {
         let is_first = self.checkpoint.is_none();
         let as_of = self.records.task_time().unwrap_or(Micros::MIN);
         let turn = (!self.is_much_passed()).then_some(self.options.turn);
-        for grouping in self.groupings.iter_mut().flatten() {
+        for grouping in self.plan.groupings.iter_mut().flatten() {
             let numbers = grouping.table.numbers();
             grouping.dirty.grow(numbers);
             if is_first {
@@ -195,7 +179,7 @@ impl Stage {
             grouping.dirty.freeze_groups(cycle, as_of, turn, self.cache.is_some());
             grouping.tags.freeze(numbers, is_first);
         }
-        let is_whole = self.is_whole();
+        let is_whole = self.plan.leaves.is_whole();
         if is_first && self.records.count > 0 && is_whole {
             self.whole.mark_all(1);
         }
@@ -207,8 +191,10 @@ impl Stage {
         let has_whole = checkpoint.has_whole;
 
         let records = self.records.freeze();
-        let chunks = self.records.reservoir.needed(as_of, self.replays_from().unwrap_or(as_of));
-        let manifest = self.manifest(cycle, chunks.clone(), &records, has_whole).to_bytes();
+        let chunks =
+            self.records.reservoir.needed(as_of, self.plan.replays_from(self.task_time()).unwrap_or(as_of));
+        let manifest =
+            Manifest::new((cycle, chunks.clone()), &self.plan, &self.records, &records, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
         let mut changes = std::mem::take(&mut checkpoint.spare);
@@ -264,7 +250,7 @@ impl Stage {
 
     /// The cycle's changes can be read back: groups that have not changed since may leave memory.
     pub fn written(&mut self, cycle: u64) {
-        for grouping in self.groupings.iter_mut().flatten() {
+        for grouping in self.plan.groupings.iter_mut().flatten() {
             grouping.dirty.written(cycle);
         }
         self.records.written(cycle);
@@ -315,7 +301,7 @@ impl Stage {
 
     /// Writes frozen groups; whether all are written.
     fn save_groups(&mut self, spent: &mut usize, budget: usize) -> bool {
-        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, table, dirty, .. }) = grouping else { continue };
             while dirty.left() > 0 {
                 if *spent >= budget {
@@ -328,7 +314,7 @@ impl Stage {
                     break;
                 }
                 *spent += groups.len();
-                save_groups(&mut self.checkpoint, *id, &groups, table, place, &self.leaves);
+                save_groups(&mut self.checkpoint, *id, &groups, table, place, &self.plan.leaves);
             }
         }
         self.save_whole();
@@ -338,20 +324,15 @@ impl Stage {
     /// Writes the one group of queries without GROUP BY, if it is frozen.
     fn save_whole(&mut self) {
         if self.whole.claim(0) {
-            let entry = self.is_whole().then_some((0, &key::Key::Null, 0));
-            save_group(&mut self.checkpoint, (0, 0), entry, None, &self.leaves);
+            let entry = self.plan.leaves.is_whole().then_some((0, &key::Key::Null, 0));
+            save_group(&mut self.checkpoint, (0, 0), entry, None, &self.plan.leaves);
         }
-    }
-
-    /// Whether a query is without GROUP BY.
-    fn is_whole(&self) -> bool {
-        self.leaves.iter().flatten().any(|node| node.grouping.is_none())
     }
 
     /// After queries were dropped: the one group of all records is gone if no query reads it.
     pub(super) fn note_whole(&mut self) {
         let has_whole = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.has_whole);
-        if has_whole && !self.is_whole() {
+        if has_whole && !self.plan.leaves.is_whole() {
             self.whole.mark_all(1);
         }
     }
@@ -362,21 +343,21 @@ impl Stage {
             return;
         }
         // How many values a group has is not to be found out again from images of another time.
-        let values = self.groupings.iter().flatten().filter_map(|grouping| grouping.values_of);
+        let values = self.plan.groupings.iter().flatten().filter_map(|grouping| grouping.values_of);
         let counted: SmallVec<[usize; 4]> = values.filter_map(|values| values.grouping).collect();
-        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
             dirty.grow(table.numbers());
             let mut save_frozen = |dirty: &mut Dirty, changed: &[u32]| {
                 if dirty.left() > 0 {
                     let claimed = changed.iter().copied().filter(|group| dirty.claim(*group));
                     let claimed: SmallVec<[u32; AHEAD]> = claimed.collect();
-                    save_groups(&mut self.checkpoint, *id, &claimed, table, place, &self.leaves);
+                    save_groups(&mut self.checkpoint, *id, &claimed, table, place, &self.plan.leaves);
                 }
             };
             save_frozen(dirty, &groups[place]);
             dirty.mark(&groups[place]);
-            for cursor in cursors_of(&self.leaves, &self.windows, place) {
+            for cursor in self.plan.leaves.cursors_of(place) {
                 let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
@@ -389,7 +370,7 @@ impl Stage {
                 }
             }
         }
-        if self.is_whole() {
+        if self.plan.leaves.is_whole() {
             self.save_whole();
             self.whole.mark_all(1);
         }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use arrow_schema::DataType;
 use thalweg_types::{Micros, format_duration};
 
-use super::{Grouping, Stage};
+use super::Grouping;
+use super::plan::Plan;
+use super::records::Records;
 use crate::groups::Groups;
 use crate::query::Window as WindowKind;
 
@@ -39,15 +41,14 @@ fn width(data_type: &DataType) -> usize {
     }
 }
 
-impl Stage {
-    /// Explains the plan. Works before the first record as well as later.
-    pub fn explain(&self) -> Explanation {
+impl Plan {
+    /// Explains the plan, over these records.
+    pub(super) fn explain(&self, records: &Records) -> Explanation {
         let mut explanation = Explanation::default();
-        if self.records.is_stored {
-            let used = self.layout.iter().enumerate().filter(|(place, _)| !self.unused.contains(place));
-            explanation.bytes_per_record = used.map(|(_, (_, data_type))| width(data_type)).sum();
+        if records.is_stored {
+            explanation.bytes_per_record = self.layout.used().map(width).sum();
         }
-        for (index, window) in self.windows.iter().enumerate() {
+        for (index, window) in self.leaves.windows.iter().enumerate() {
             let Some(window) = window else { continue };
             let delay = if window.delay > 0 {
                 format!(" delayed by {}", format_duration(window.delay))
@@ -57,7 +58,7 @@ impl Stage {
             explanation.tree.push(format!("window {}{delay}", window.kind));
             self.explain_leaves(index, window.kind, &mut explanation);
         }
-        self.explain_cursors(&mut explanation);
+        self.explain_cursors(records, &mut explanation);
         let groupings = self.groupings.iter().enumerate();
         let is_own = |grouping: &Option<Grouping>| grouping.as_ref().is_some_and(|it| it.values_of.is_none());
         for index in groupings.filter(|(_, grouping)| is_own(grouping)).map(|(index, _)| index) {
@@ -66,7 +67,6 @@ impl Stage {
             let leaves: usize = self
                 .leaves
                 .iter()
-                .flatten()
                 .filter(|node| node.grouping == Some(index))
                 .map(|node| node.leaf.bytes_per_group())
                 .sum();
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     fn explain_leaves(&self, window: usize, kind: WindowKind, explanation: &mut Explanation) {
-        for (place, node) in self.leaves.iter().enumerate() {
+        for (place, node) in self.leaves.nodes.iter().enumerate() {
             let Some(node) = node.as_ref().filter(|node| node.window == window) else { continue };
             let mut depth = 1;
             if let Some(filter) = node.filter {
@@ -99,7 +99,7 @@ impl Stage {
                     let call = &node.leaf.calls[call.call];
                     let mut line = format!("{}{}", "  ".repeat(depth), call.function);
                     if let Some(arg) = call.arg_index {
-                        let _ = write!(line, " of {}", self.layout[node.leaf.args[arg]].0);
+                        let _ = write!(line, " of {}", self.layout.name(node.leaf.args[arg]));
                     }
                     let _ = write!(line, " -> {}.{}", query.name, field.name());
                     explanation.tree.push(line);
@@ -122,10 +122,10 @@ impl Stage {
         }
     }
 
-    fn explain_cursors(&self, explanation: &mut Explanation) {
-        for (id, offset) in self.records.reservoir.cursors() {
+    fn explain_cursors(&self, records: &Records, explanation: &mut Explanation) {
+        for (id, offset) in records.reservoir.cursors() {
             let mut readers = Vec::new();
-            for window in self.windows.iter().flatten() {
+            for window in self.leaves.windows.iter().flatten() {
                 if window.head == Some(id) {
                     readers.push(format!(
                         "head of {} delayed by {}",
@@ -145,6 +145,6 @@ impl Stage {
         let Some(grouping) = grouping.and_then(|grouping| self.groupings[grouping].as_ref()) else {
             return "nothing (one group)".to_owned();
         };
-        self.key_names(&grouping.keys).join(", ")
+        self.input.key_names(&grouping.keys).join(", ")
     }
 }

@@ -17,8 +17,9 @@ use thalweg_expr::{Bound, Longest, SqlError, Values};
 use thalweg_types::{Batch, DataType, Error, TextLengths};
 
 use super::nodes::ValuesOf;
+use super::plan::Plan;
 use super::queries::{CallState, QueryState};
-use super::{Arg, Filter, Grouping, Stage};
+use super::{Arg, Filter, Grouping};
 use crate::agg::{Call, output_type};
 use crate::judge::Verdicts;
 
@@ -72,10 +73,9 @@ pub(super) fn failed(error: &SqlError) -> Error {
     Error::user(format!("evaluate an expression: {error}"))
 }
 
-impl Stage {
-    /// Guards a query: values that its expressions cannot compute because of a mistake of ours are null and named, and
-    /// the query is in [`super::Answers::failed`]. Without this it ends the stage.
-    pub fn guard_query(&mut self, name: &str) {
+impl Plan {
+    /// As [`super::Stage::guard_query`].
+    pub(super) fn guard_query(&mut self, name: &str) {
         for query in self.queries.iter_mut().filter(|query| query.name == name) {
             query.is_guarded = true;
         }
@@ -103,19 +103,19 @@ impl Stage {
 
     /// Layout column of an aggregate's filter.
     fn filter_of(&self, call: &CallState) -> Option<usize> {
-        let filter = self.leaves[call.leaf].as_ref()?.filter?;
+        let filter = self.leaves.get(call.leaf)?.filter?;
         self.filters[filter].as_ref().map(|filter| filter.layout)
     }
 
     /// Layout column of an aggregate's argument.
     fn arg_of(&self, call: &CallState) -> Option<usize> {
-        let leaf = &self.leaves[call.leaf].as_ref()?.leaf;
+        let leaf = &self.leaves.get(call.leaf)?.leaf;
         leaf.calls[call.call].arg_index.map(|arg| leaf.args[arg])
     }
 
     /// Layout column of the group numbers that an aggregate uses.
     fn group_of(&self, call: &CallState) -> Option<usize> {
-        let grouping = self.leaves[call.leaf].as_ref()?.grouping?;
+        let grouping = self.leaves.get(call.leaf)?.grouping?;
         self.groupings[grouping].as_ref().map(|grouping| grouping.layout)
     }
 
@@ -173,7 +173,7 @@ impl Stage {
         for (layout, column) in &evaluated.columns {
             let longest = TextLengths::of(column).map_or(0, TextLengths::longest_of_all);
             if longest > 0 {
-                let leaves = self.leaves.iter_mut().flatten().map(|node| &mut node.leaf);
+                let leaves = self.leaves.nodes.iter_mut().flatten().map(|node| &mut node.leaf);
                 leaves.filter(|leaf| leaf.args.contains(layout)).for_each(|leaf| {
                     leaf.longest = leaf.longest.max(longest);
                 });
@@ -233,10 +233,8 @@ impl Stage {
         self.queries.iter().filter(has).map(|query| query.name.clone()).collect()
     }
 
-    /// How many records of a batch, from its first, are to be answered at once: so that long texts that are made, or that
-    /// answers have, do not pile up, and no call takes long for texts that are read and made. All of them where no
-    /// expression has a text.
-    pub fn rows_at_once(&self, batch: &Batch) -> usize {
+    /// As [`super::Stage::rows_at_once`].
+    pub(super) fn rows_at_once(&self, batch: &Batch) -> usize {
         let is_text = |data_type: &DataType| matches!(data_type, DataType::String | DataType::Bytes);
         let values = || self.args.iter().filter_map(|arg| arg.value.as_ref());
         let conditions = || self.filters.iter().flatten().filter_map(|filter| filter.condition.as_ref());
@@ -248,13 +246,13 @@ impl Stage {
         // Answers with texts: what the argument is, and the longest that was kept.
         let mut answered: Vec<(usize, usize)> = Vec::new();
         for call in self.queries.iter().flat_map(|query| &query.calls) {
-            let Some(node) = &self.leaves[call.leaf] else { continue };
+            let Some(node) = self.leaves.get(call.leaf) else { continue };
             let Call { function, arg, .. } = &node.leaf.calls[call.call];
             if output_type(*function, arg.as_ref()).is_ok_and(|data_type| is_text(&data_type)) {
                 answered.extend(self.arg_of(call).map(|arg| (arg, node.leaf.longest)));
             }
         }
-        let columns = self.input.iter().map(|column| batch.column(*column)).collect();
+        let columns = self.input.columns.iter().map(|column| batch.column(*column)).collect();
         Longest::new(columns, batch).rows_within(|longest| {
             let filters = conditions().map(|condition| condition.text_sizes(longest).work);
             let mut work = filters.fold(0, usize::saturating_add);

@@ -16,10 +16,10 @@ use std::ops::Range;
 use thalweg_storage::ChunkId;
 use thalweg_types::{Error, HashKey, Micros, RecordPlace};
 
-use super::Stage;
 use super::nodes::name_of_key;
+use super::plan::Plan;
 use super::queries::{QueryState, Since};
-use super::records::FrozenRecords;
+use super::records::{FrozenRecords, Records};
 use crate::agg::Function;
 use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
 use crate::query::Window as WindowKind;
@@ -502,40 +502,40 @@ fn function(from: &mut Reader<'_>) -> Result<Function, Malformed> {
     function.map(|(_, function)| *function).ok_or_else(|| from.malformed("function", "1 to 15", tag))
 }
 
-impl Stage {
-    /// The manifest of the stage as it is.
-    pub(super) fn manifest(
-        &mut self,
-        cycle: u64,
-        chunks: Range<ChunkId>,
+impl Manifest {
+    /// That of a stage with this plan and these records, as of the marker of a cycle.
+    pub(super) fn new(
+        (cycle, chunks): (u64, Range<ChunkId>),
+        plan: &Plan,
+        records: &Records,
         FrozenRecords { rows, ids, .. }: &FrozenRecords,
         has_whole: bool,
-    ) -> Manifest {
+    ) -> Self {
         // Places of items in use, among themselves.
         fn dense<T>(slots: &[Option<T>], place: usize) -> usize {
             slots[..place].iter().flatten().count()
         }
         let leaf = |node: &super::LeafNode| {
-            let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
+            let window = plan.leaves.window(node);
             let place = |layout: &usize| {
-                let place = self.args.iter().position(|arg| arg.layout == *layout);
+                let place = plan.args.iter().position(|arg| arg.layout == *layout);
                 place.expect("a leaf's arguments are in the plan")
             };
             SavedLeaf {
                 id: node.id,
                 kind: window.kind,
                 delay: window.delay,
-                filter: node.filter.map(|filter| dense(&self.filters, filter)),
-                grouping: node.grouping.map(|grouping| dense(&self.groupings, grouping)),
+                filter: node.filter.map(|filter| dense(&plan.filters, filter)),
+                grouping: node.grouping.map(|grouping| dense(&plan.groupings, grouping)),
                 args: node.leaf.args.iter().map(place).collect(),
                 calls: node.leaf.calls.iter().map(|call| (call.function, call.arg_index)).collect(),
-                values: node.values.iter().map(|values| dense(&self.groupings, *values)).collect(),
+                values: node.values.iter().map(|values| dense(&plan.groupings, *values)).collect(),
             }
         };
         let queries = |query: &QueryState| {
             let mut entries: Vec<SavedQuery> = Vec::new();
             for call in &query.calls {
-                let (leaf, since) = (dense(&self.leaves, call.leaf), call.since);
+                let (leaf, since) = (dense(&plan.leaves.nodes, call.leaf), call.since);
                 match entries.iter_mut().find(|entry| (entry.leaf, entry.since) == (leaf, since)) {
                     Some(entry) => entry.outputs.push(call.call),
                     None => entries.push(SavedQuery {
@@ -549,25 +549,24 @@ impl Stage {
             }
             entries
         };
-        Manifest {
+        Self {
             cycle,
             chunks: chunks.start.0..chunks.end.0,
-            records: self.records.count,
-            task_time: self.records.task_time(),
-            next_id: self.next_id,
-            rows: self.records.reservoir.rows(),
+            records: records.count,
+            task_time: records.task_time(),
+            next_id: plan.next_id,
+            rows: records.reservoir.rows(),
             frames: rows.frames.clone(),
             next_frame: rows.next,
-            ids: self
-                .records
+            ids: records
                 .id_column
                 .as_ref()
                 .zip(ids.clone())
                 .map(|(column, frames)| SavedIds { column: column.field.clone(), frames }),
-            columns: self.layout.len(),
-            seq: self.seq,
+            columns: plan.layout.len(),
+            seq: plan.layout.seq(),
             has_whole,
-            groupings: self
+            groupings: plan
                 .groupings
                 .iter()
                 .flatten()
@@ -576,21 +575,21 @@ impl Stage {
                     keys: grouping
                         .keys
                         .iter()
-                        .map(|key| name_of_key(key, |column| self.input_field(column)))
+                        .map(|key| name_of_key(key, |column| plan.input.field(column)))
                         .collect(),
                     layout: grouping.layout,
                     slots: grouping.table.numbers(),
                     live: grouping.table.live(),
                     passed_since: grouping.dirty.passed_since(),
                     values_of: grouping.values_of.map(|values| {
-                        let arg = self.args.iter().position(|arg| arg.layout == values.arg);
-                        let grouping = values.grouping.map(|place| dense(&self.groupings, place));
-                        let filter = values.filter.map(|place| dense(&self.filters, place));
+                        let arg = plan.args.iter().position(|arg| arg.layout == values.arg);
+                        let grouping = values.grouping.map(|place| dense(&plan.groupings, place));
+                        let filter = values.filter.map(|place| dense(&plan.filters, place));
                         (grouping, arg.expect("an argument of the plan"), filter)
                     }),
                 })
                 .collect(),
-            filters: self
+            filters: plan
                 .filters
                 .iter()
                 .flatten()
@@ -600,7 +599,7 @@ impl Stage {
                     layout: filter.layout,
                 })
                 .collect(),
-            args: self
+            args: plan
                 .args
                 .iter()
                 .map(|arg| SavedArg {
@@ -609,13 +608,13 @@ impl Stage {
                     layout: arg.layout,
                 })
                 .collect(),
-            leaves: self.leaves.iter().flatten().map(leaf).collect(),
-            queries: self.queries.iter().flat_map(queries).collect(),
-            next_arrival: self.records.next_arrival,
-            bound: self.records.judge.bound(),
-            tag_key: Some(self.options.tag_key),
-            begins: self.records.begins,
-            newest: self.records.newest.clone(),
+            leaves: plan.leaves.iter().map(leaf).collect(),
+            queries: plan.queries.iter().flat_map(queries).collect(),
+            next_arrival: records.next_arrival,
+            bound: records.judge.bound(),
+            tag_key: Some(plan.tag_key),
+            begins: records.begins,
+            newest: records.newest.clone(),
         }
     }
 }

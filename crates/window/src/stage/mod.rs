@@ -26,46 +26,45 @@ mod explain;
 mod group;
 mod guard;
 mod ids;
+mod input;
 mod layout;
 mod leaf;
+mod leaves;
 mod manifest;
 mod matching;
 mod nodes;
 mod outputs;
 mod passed;
+mod plan;
 mod queries;
 mod read;
 mod records;
 mod replay;
 mod restore;
 mod rows;
+mod run;
 mod stream;
 mod sweep;
 mod tags;
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array,
-};
+use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
-use arrow_select::take::take;
-use smallvec::SmallVec;
+use thalweg_expr::SqlError;
 use thalweg_storage::{ChunkStats, ChunkStore};
-use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
+use thalweg_types::{Batch, DataType, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
 
 use crate::judge::Verdicts;
-use crate::reservoir::{CHUNK_ROWS, Layout};
+use crate::plan::PlannedQuery;
+use crate::query::Query;
+use crate::reservoir::CHUNK_ROWS;
 use cache::Cache;
 use checkpoint::{Checkpoint, save_group};
 use dirty::Dirty;
 use guard::Evaluated;
-use leaf::Turn;
-use nodes::{Arg, Face, Filter, Grouping, LeafNode, ValuesOf, Window};
-use queries::QueryState;
+use nodes::{Arg, Filter, Grouping, LeafNode, Window};
+use plan::Plan;
 use records::Records;
-use stream::{Columns, Elements, Selection, StreamId, Streams};
+use stream::{Elements, Streams};
 
 #[cfg(test)]
 mod tests;
@@ -152,24 +151,8 @@ pub struct Answers {
 /// Windows of one keyed task.
 pub struct Stage {
     options: StageOptions,
-    /// Columns of the input that the plan reads; expressions are bound to these.
-    input: Vec<usize>,
-    schema: Schema,
+    plan: Plan,
     records: Records,
-    /// Groupings, filters, windows and leaves keep their places; those of dropped queries are free for others.
-    groupings: Vec<Option<Grouping>>,
-    filters: Vec<Option<Filter>>,
-    args: Vec<Arg>,
-    windows: Vec<Option<Window>>,
-    leaves: Vec<Option<LeafNode>>,
-    queries: Vec<QueryState>,
-    layout: Vec<(String, arrow_schema::DataType)>,
-    /// Places in the layout that no query reads.
-    unused: Vec<usize>,
-    /// Place of the arrival number in the layout, once an aggregate depends on the order of elements.
-    seq: Option<usize>,
-    /// The id that the next grouping or leaf gets: ids are in checkpoints and are never used again.
-    next_id: u32,
     /// Whether the one group of queries without GROUP BY has changed.
     whole: Dirty,
     /// From the first marker on.
@@ -183,21 +166,10 @@ impl Stage {
     ///
     /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_queries`].
     pub fn new(schema: &Schema, options: StageOptions, store: ChunkStore) -> Self {
-        let layout = vec![("time".to_owned(), arrow_schema::DataType::Int64)];
+        let plan = Plan::new(schema, options.tag_key);
         Self {
-            records: Records::new(schema, &options, Layout::new(&layout), store),
-            input: Vec::new(),
-            schema: schema.clone(),
-            groupings: Vec::new(),
-            filters: Vec::new(),
-            args: Vec::new(),
-            windows: Vec::new(),
-            leaves: Vec::new(),
-            queries: Vec::new(),
-            layout,
-            unused: Vec::new(),
-            seq: None,
-            next_id: 1,
+            records: Records::new(schema, &options, plan.layout.of_reservoir(), store),
+            plan,
             whole: Dirty::default(),
             checkpoint: None,
             cache: None,
@@ -227,10 +199,8 @@ impl Stage {
 
     /// Heap bytes of groups, aggregates, ids and open chunks, and of pending hand-overs.
     pub fn state_bytes(&self) -> usize {
-        let leaves: usize = self.leaves.iter().flatten().map(|node| node.leaf.bytes()).sum();
-        let groups: usize = self.groupings.iter().flatten().map(Grouping::bytes).sum();
         let handed_over = self.checkpoint.as_ref().map_or(0, Checkpoint::bytes);
-        leaves + groups + self.records.bytes() + handed_over
+        self.plan.bytes() + self.records.bytes() + handed_over
     }
 
     pub fn chunk_stats(&self) -> ChunkStats {
@@ -239,8 +209,85 @@ impl Stage {
 
     /// Live groups over all GROUP BYs, in memory or not.
     pub fn groups(&self) -> usize {
-        let own = self.groupings.iter().flatten().filter(|grouping| grouping.values_of.is_none());
-        own.map(|grouping| grouping.table.live()).sum()
+        self.plan.groups()
+    }
+
+    /// Binds a query to the columns that this stage reads, and makes it read those that the query needs too.
+    ///
+    /// # Errors
+    /// Where a field does not exist or has a type that its use does not take; the place is in the query's text.
+    pub fn plan(&mut self, name: &str, query: &Query) -> Result<PlannedQuery, SqlError> {
+        self.plan.input.bind(name, query)
+    }
+
+    /// Names and types of the queries, in the order of the answers' columns.
+    pub fn queries(&self) -> impl Iterator<Item = (&str, &DataType)> {
+        self.plan.queries.iter().map(|query| (query.name.as_str(), &query.data_type))
+    }
+
+    /// Adds queries that are bound by [`Stage::plan`]. Before the first record they see all of them; later, only
+    /// those that come from now on, and their answers carry `since` until their window has filled.
+    ///
+    /// Queries that are given together share their aggregates.
+    ///
+    /// # Errors
+    /// Where an aggregate does not take its argument.
+    pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
+        let new: Vec<_> = queries.iter().map(|query| (query, vec![None; query.calls.len()])).collect();
+        self.save_frozen_groups();
+        self.plan.add_outputs(&new, &mut self.records)
+    }
+
+    /// Takes a query out of the plan, with whatever only it used. Returns whether there was one.
+    pub fn drop_query(&mut self, name: &str) -> bool {
+        if self.plan.query(name).is_none() {
+            return false;
+        }
+        self.save_frozen_groups();
+        for grouping in self.plan.drop_query(name, &mut self.records) {
+            if let Some(checkpoint) = &mut self.checkpoint {
+                checkpoint.drop_groups(grouping.id, grouping.table.numbers());
+            }
+        }
+        self.note_whole();
+        true
+    }
+
+    /// Guards a query: values that its expressions cannot compute because of a mistake of ours are null and named, and
+    /// the query is in [`Answers::failed`]. Without this it ends the stage.
+    pub fn guard_query(&mut self, name: &str) {
+        self.plan.guard_query(name);
+    }
+
+    /// How many records of a batch, from its first, are to be answered at once: so that long texts that are made, or that
+    /// answers have, do not pile up, and no call takes long for texts that are read and made. All of them where no
+    /// expression has a text.
+    pub fn rows_at_once(&self, batch: &Batch) -> usize {
+        self.plan.rows_at_once(batch)
+    }
+
+    /// Explains the plan. Works before the first record as well as later.
+    pub fn explain(&self) -> Explanation {
+        self.plan.explain(&self.records)
+    }
+
+    /// The present values of a query for the group of the record that has these `fields`: one-row columns, in the order
+    /// of [`Stage::group_fields`]. `None` where there is no such query.
+    ///
+    /// # Errors
+    /// Where the group is not in memory and cannot be read back.
+    pub fn read(&mut self, query: &str, fields: &[ArrayRef]) -> Result<Option<Present>, Error> {
+        let (grouping, key) = self.plan.key_of(query, fields);
+        if let Some(grouping) = grouping {
+            self.bring_in_keys(grouping, &key, 1)?;
+        }
+        Ok(self.plan.present(query, &key, self.task_time()))
+    }
+
+    /// Input columns that the GROUP BY of a query reads, in the order in which [`Stage::read`] takes them; empty for a query
+    /// without GROUP BY, `None` where there is no such query.
+    pub fn group_fields(&self, query: &str) -> Option<Vec<usize>> {
+        self.plan.group_fields(query)
     }
 
     /// Answers every record of a batch, in order.
@@ -250,18 +297,19 @@ impl Stage {
     /// whole.
     pub fn answer(&mut self, batch: &Batch) -> Result<Answers, Error> {
         let count = batch.len();
-        let input = self.project(batch);
-        let evaluated = self.evaluate(&input)?;
+        let input = self.plan.input.project(batch);
+        let evaluated = self.plan.evaluate(&input)?;
         let ids = self.records.ids_of(batch);
         self.recall_ids(ids.as_deref())?;
         let verdicts = self.records.judge(batch, ids.as_deref());
         let accepted = verdicts.accepted.as_deref();
         if let Some(begins) = self.records.tell_begin(&verdicts) {
-            self.tell_begin(begins);
+            self.plan.tell_begin(begins);
         }
 
         let groups = self.number_groups(&evaluated, &verdicts)?;
-        let columns = self.layout_columns(batch, &evaluated, &verdicts, &groups);
+        let arrivals = self.plan.layout.seq().map(|_| self.records.arrivals(batch));
+        let columns = self.plan.layout_columns(&evaluated, &verdicts, &groups, arrivals);
 
         let passed = self.records.store(&columns, &verdicts)?;
         let width = columns.len();
@@ -270,8 +318,8 @@ impl Stage {
         self.bring_in_passed(&streams, |_, _, _| {})?;
         self.note_changes(&streams, &groups, count);
         let slots = self.translate(&mut streams, groups);
-        let values = self.run_leaves(&streams, &verdicts, &slots, count);
-        let answers = self.assemble(&values, &evaluated, &verdicts, count)?;
+        let values = self.plan.run_leaves(&streams, &verdicts, &slots, count);
+        let answers = self.plan.assemble(&values, &evaluated, &verdicts, self.records.late)?;
         self.sweep(count);
         self.visit_cold(count)?;
         self.keep_within_memory(count);
@@ -284,16 +332,16 @@ impl Stage {
         evaluated: &Evaluated,
         verdicts: &Verdicts,
     ) -> Result<Vec<ScalarBuffer<u32>>, Error> {
-        let mut numbers = Vec::with_capacity(self.groupings.len());
+        let mut numbers = Vec::with_capacity(self.plan.groupings.len());
         let mut claimed: Vec<(u32, Option<Micros>)> = Vec::new();
         let mut came: Vec<u32> = Vec::new();
-        for place in 0..self.groupings.len() {
+        for place in 0..self.plan.groupings.len() {
             let keys = &evaluated.keys[place];
-            let values = self.groupings[place].as_ref().and_then(|grouping| grouping.values_of);
-            let with_values = values.map(|values| self.with_values(values, evaluated, verdicts));
+            let values = self.plan.groupings[place].as_ref().and_then(|grouping| grouping.values_of);
+            let with_values = values.map(|values| self.plan.with_values(values, evaluated, verdicts));
             let accepted = with_values.as_deref().or(verdicts.accepted.as_deref());
             self.bring_in_keys(place, keys, verdicts.times.len())?;
-            let Some(Grouping { id, table, dirty, tags, .. }) = &mut self.groupings[place] else {
+            let Some(Grouping { id, table, dirty, tags, .. }) = &mut self.plan.groupings[place] else {
                 numbers.push(ScalarBuffer::from(Vec::new()));
                 continue;
             };
@@ -312,7 +360,7 @@ impl Stage {
                     let (slot, key, _) = table.entry(group)?;
                     Some((slot, key, newest))
                 });
-                save_group(&mut self.checkpoint, (*id, group), entry, Some(place), &self.leaves);
+                save_group(&mut self.checkpoint, (*id, group), entry, Some(place), &self.plan.leaves);
             }
             if self.checkpoint.is_some() {
                 tags.came(&came);
@@ -323,181 +371,5 @@ impl Stage {
             came.clear();
         }
         Ok(numbers)
-    }
-
-    /// Which records are accepted and have a value that is counted.
-    fn with_values(&self, values: ValuesOf, evaluated: &Evaluated, verdicts: &Verdicts) -> Vec<bool> {
-        let accepted = verdicts.accepted.as_ref();
-        let filter = values.filter.and_then(|filter| self.filters[filter].as_ref());
-        let bits = filter.and_then(|filter| evaluated.filters.get(&filter.layout));
-        let column = evaluated.columns.get(&values.arg);
-        (0..verdicts.times.len())
-            .map(|row| {
-                accepted.is_none_or(|accepted| accepted[row])
-                    && bits.is_none_or(|bits| bits.value(row))
-                    && column.is_some_and(|column| column.is_valid(row))
-            })
-            .collect()
-    }
-
-    /// The columns that the plan reads, dense: one row per record.
-    fn project(&self, batch: &Batch) -> RecordBatch {
-        let columns = self.input.iter().map(|column| dense(batch, *column)).collect();
-        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(batch.len()));
-        RecordBatch::try_new_with_options(Arc::clone(self.schema_of_input().arrow()), columns, &options)
-            .expect("the input has the columns that the plan was bound to")
-    }
-
-    /// Columns of the reservoir's layout for a batch.
-    fn layout_columns(
-        &mut self,
-        batch: &Batch,
-        evaluated: &Evaluated,
-        verdicts: &Verdicts,
-        groups: &[ScalarBuffer<u32>],
-    ) -> Arc<[ArrayRef]> {
-        let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.len()];
-        columns[stream::TIME] = Some(Arc::new(Int64Array::new(verdicts.times.clone(), None)));
-        if let Some(seq) = self.seq {
-            columns[seq] = Some(Arc::new(UInt64Array::from(self.records.arrivals(batch))));
-        }
-        for (grouping, numbers) in self.groupings.iter().zip(groups) {
-            let Some(grouping) = grouping else { continue };
-            columns[grouping.layout] = Some(Arc::new(UInt32Array::new(numbers.clone(), None)));
-        }
-        for (layout, bits) in &evaluated.filters {
-            columns[*layout] = Some(Arc::new(BooleanArray::new(bits.clone(), None)));
-        }
-        for (layout, column) in &evaluated.columns {
-            columns[*layout] = Some(Arc::clone(column));
-        }
-        columns
-            .into_iter()
-            .enumerate()
-            .map(|(index, column)| {
-                // A dropped query's column stays in the layout, empty: until another takes its place, or while records
-                // that have it are in windows of others.
-                column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, batch.len()))
-            })
-            .collect()
-    }
-
-    /// Columns of every leaf, by leaf and call.
-    fn run_leaves(
-        &mut self,
-        streams: &Streams,
-        verdicts: &Verdicts,
-        groups: &[ScalarBuffer<u32>],
-        count: usize,
-    ) -> Vec<Vec<crate::agg::Column>> {
-        let mut selections: HashMap<(StreamId, usize), Selection> = HashMap::new();
-        let one_group = ScalarBuffer::from(vec![0_u32; count]);
-        let mut values = Vec::with_capacity(self.leaves.len());
-        for node in &mut self.leaves {
-            let Some(node) = node else {
-                values.push(Vec::new());
-                continue;
-            };
-            let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
-            let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
-            let leaving = window.tail.map(StreamId::Cursor);
-            let filter = node.filter.and_then(|place| Some((place, self.filters[place].as_ref()?.layout)));
-            if let Some((place, layout)) = filter {
-                for id in [Some(entering), leaving].into_iter().flatten() {
-                    selections
-                        .entry((id, place))
-                        .or_insert_with(|| Selection::filtered(streams.get(id), layout));
-                }
-            }
-            let selected = |id| match filter {
-                Some((place, _)) => &selections[&(id, place)],
-                None => &Selection::ALL,
-            };
-            let grouping = node.grouping.and_then(|grouping| self.groupings[grouping].as_ref());
-            node.leaf.grow(Face::Groups, grouping.map_or(1, |grouping| grouping.table.slots()));
-            let mut layouts: SmallVec<[usize; 1]> = SmallVec::new();
-            for (number, place) in node.values.iter().enumerate() {
-                let Some(values) = &self.groupings[*place] else { continue };
-                node.leaf.grow(Face::Values(number), values.table.slots());
-                layouts.push(values.layout);
-            }
-            let turn = Turn {
-                task_times: &verdicts.task_times,
-                delay: window.delay,
-                groups: node.grouping.map_or(&one_group, |grouping| &groups[grouping]),
-                entering: streams.get(entering),
-                entered: selected(entering),
-                leaving: leaving.map(|id| (streams.get(id), selected(id))),
-            };
-            let group = grouping.map(|grouping| grouping.layout);
-            let columns = Columns { group, seq: self.seq, has_times: false, values: &layouts };
-            values.push(node.leaf.run(&turn, columns));
-        }
-        values
-    }
-
-    fn assemble(
-        &self,
-        values: &[Vec<crate::agg::Column>],
-        evaluated: &Evaluated,
-        verdicts: &Verdicts,
-        count: usize,
-    ) -> Result<Answers, Error> {
-        let mut misfits = Vec::new();
-        let mut failed = self.failed_queries(evaluated);
-        let mut answered = Vec::with_capacity(self.queries.len());
-        for (index, query) in self.queries.iter().enumerate() {
-            let calls: SmallVec<[_; 4]> =
-                query.calls.iter().map(|call| &values[call.leaf][call.call]).collect();
-            let mut columns: SmallVec<[ArrayRef; 4]> =
-                calls.iter().map(|column| Arc::clone(&column.values)).collect();
-            query.clamp(&mut columns, &verdicts.task_times);
-            let mut outputs: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
-            for (place, output) in query.outputs.iter().enumerate() {
-                let made = guard::naming(
-                    || vec![query.name.clone()],
-                    || {
-                        output
-                            .values(&columns, count, query.is_guarded)
-                            .map_err(|error| guard::failed(&error))
-                    },
-                )?;
-                let errors = calls[output.calls.clone()].iter().flat_map(|column| &column.errors);
-                let all = errors.chain(&made.misfits).map(|row| (*row, index as u32, place as u32));
-                misfits.extend(all);
-                failed.extend(made.failure.map(|error| (query.name.clone(), error.to_string())));
-                outputs.push(made.array);
-            }
-            outputs.extend(self.since_columns(query, &verdicts.task_times));
-            let object = StructArray::try_new_with_length(query.fields.clone(), outputs, None, count)
-                .expect("columns have the query's types");
-            answered.push(Arc::new(object) as ArrayRef);
-        }
-        self.name_misfits(evaluated, verdicts, &mut misfits);
-        misfits.sort_unstable();
-        misfits.dedup();
-        Ok(Answers {
-            values: answered,
-            late: verdicts.late.clone(),
-            closed: verdicts.closed.clone(),
-            late_refused: self.records.late == LatePolicy::Reject,
-            task_times: verdicts.over_batch(),
-            duplicate: verdicts.duplicate.clone(),
-            misfits,
-            failed,
-        })
-    }
-}
-
-/// One column of a batch, one row per record.
-fn dense(batch: &Batch, column: usize) -> ArrayRef {
-    let column = batch.column(column);
-    match batch.selection() {
-        None if batch.is_empty() => column.slice(0, 0),
-        None => column.slice(batch.row(0) as usize, batch.len()),
-        Some(rows) => {
-            let rows = UInt32Array::from(rows.to_vec());
-            take(column, &rows, None).expect("selected rows are in the columns")
-        }
     }
 }

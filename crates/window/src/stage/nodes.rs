@@ -131,25 +131,6 @@ impl LeafNode {
     }
 }
 
-/// The leaves that read the GROUP BY at a place, and what its groups are to them.
-pub(super) fn readers(
-    leaves: &[Option<LeafNode>],
-    place: Option<usize>,
-) -> impl Iterator<Item = (&LeafNode, Face)> {
-    leaves.iter().flatten().filter_map(move |node| Some((node, node.face(place)?)))
-}
-
-/// As [`readers`].
-pub(super) fn readers_mut(
-    leaves: &mut [Option<LeafNode>],
-    place: Option<usize>,
-) -> impl Iterator<Item = (&mut LeafNode, Face)> {
-    leaves.iter_mut().flatten().filter_map(move |node| {
-        let face = node.face(place)?;
-        Some((node, face))
-    })
-}
-
 /// Name and type of a key as checkpoints have them: those of the field, or the canonical text of an expression, which no
 /// field of the same name is taken for. `field` gives name and type of a column.
 pub(super) fn name_of_key(key: &Bound, field: impl Fn(usize) -> (String, String)) -> (String, String) {

@@ -6,17 +6,18 @@ use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::Fields;
-use thalweg_expr::{Bound, SqlError};
-use thalweg_types::{DataType, Error, Field, Micros, Schema};
+use thalweg_expr::Bound;
+use thalweg_types::{DataType, Error, Field, Micros};
 
 use super::leaf::{Leaf, is_ordered};
-use super::nodes::{ValuesOf, name_of_key};
+use super::nodes::ValuesOf;
 use super::outputs::OutputState;
-use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
+use super::plan::Plan;
+use super::records::Records;
+use super::{Arg, Filter, Grouping, LeafNode, Window};
 use crate::agg::Call;
 use crate::plan::{Clamp, PlannedQuery};
-use crate::query::{Query, Window as WindowKind};
-use crate::reservoir::Layout;
+use crate::query::Window as WindowKind;
 use crate::slots::put;
 
 pub(super) struct QueryState {
@@ -32,6 +33,40 @@ pub(super) struct QueryState {
     pub(super) data_type: DataType,
     /// What its expressions cannot compute is null, and does not fail the stage.
     pub(super) is_guarded: bool,
+}
+
+impl QueryState {
+    /// What follows the outputs of a query, for each record: the time from which all of them count, until their windows
+    /// have filled, and the names of those that do not yet, where that are not all.
+    pub(super) fn since_columns(&self, task_times: &[Micros]) -> Vec<ArrayRef> {
+        let outputs = self.outputs.as_slice();
+        let wanted = self.fields.len() - outputs.len();
+        let filling = |now: Micros, output: &OutputState| {
+            self.calls[output.calls.clone()].iter().filter_map(|call| call.filling(now)).max()
+        };
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        if wanted > 0 {
+            let latest = |now: &Micros| outputs.iter().filter_map(|output| filling(*now, output)).max();
+            let values: Int64Array = task_times.iter().map(latest).collect();
+            columns.push(Arc::new(values.reinterpret_cast::<TimestampMicrosecondType>()));
+        }
+        if wanted > 1 {
+            let mut lists = ListBuilder::new(StringViewBuilder::new());
+            for now in task_times {
+                let is_filling = |output: &OutputState| filling(*now, output).is_some();
+                let count = outputs.iter().filter(|output| is_filling(output)).count();
+                let is_some = count > 0 && count < outputs.len();
+                for (output, field) in outputs.iter().zip(&self.fields).filter(|_| is_some) {
+                    if is_filling(output) {
+                        lists.values().append_value(field.name());
+                    }
+                }
+                lists.append(is_some);
+            }
+            columns.push(Arc::new(lists.finish()));
+        }
+        columns
+    }
 }
 
 /// Where an aggregate's values are.
@@ -58,71 +93,32 @@ pub(super) type Since = (Micros, Option<Micros>);
 /// The time from which a stage counts that began without its history, before its first record sets it.
 pub(super) const UNTOLD: Micros = Micros::MIN;
 
-impl Stage {
-    /// The stage's view of its input: the columns that queries read. Bind queries to this.
-    pub(super) fn schema_of_input(&self) -> Schema {
-        Schema::new(self.input.iter().map(|column| self.schema.fields()[*column].clone()).collect::<Vec<_>>())
-    }
-
-    /// Binds a query to the columns that this stage reads, and makes it read those that the query needs too.
-    ///
-    /// # Errors
-    /// Where a field does not exist or has a type that its use does not take; the place is in the query's text.
-    pub fn plan(&mut self, name: &str, query: &Query) -> Result<PlannedQuery, SqlError> {
-        let planned = PlannedQuery::bind(name, query, &self.schema)?;
-        let args = planned.calls.iter().filter_map(|call| call.arg.as_ref());
-        let read = args.chain(&planned.filter).chain(&planned.group_by).flat_map(Bound::fields);
-        for column in read {
-            // Columns keep their place, so queries that are bound stay bound.
-            if !self.input.contains(column) {
-                self.input.push(*column);
-            }
-        }
-        PlannedQuery::bind(name, query, &self.schema_of_input())
-    }
-
-    /// Names and types of the queries, in the order of the answers' columns.
-    pub fn queries(&self) -> impl Iterator<Item = (&str, &DataType)> {
-        self.queries.iter().map(|query| (query.name.as_str(), &query.data_type))
-    }
-
-    /// Adds queries that are bound by [`Stage::plan`]. Before the first record they see all of them; later, only
-    /// those that come from now on, and their answers carry `since` until their window has filled.
-    ///
-    /// Queries that are given together share their aggregates.
-    ///
-    /// # Errors
-    /// Where an aggregate does not take its argument.
-    pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
-        let new: Vec<_> = queries.iter().map(|query| (query, vec![None; query.calls.len()])).collect();
-        self.add_outputs(&new)
-    }
-
-    /// Adds queries of which some aggregates are in the plan already.
+impl Plan {
+    /// Adds queries of which some aggregates are in the plan already. Groups of an open cycle are written before.
     pub(super) fn add_outputs(
         &mut self,
         queries: &[(&PlannedQuery, Vec<Option<CallState>>)],
+        records: &mut Records,
     ) -> Result<(), Error> {
-        self.save_frozen_groups();
-        let is_running = self.records.count > 0;
+        let since_record = (records.count > 0).then_some(records.count);
         let mut leaves: Vec<(LeafKey, Vec<Call>, Vec<usize>)> = Vec::new();
         let mut states = Vec::new();
         for (query, kept) in queries {
-            if self.queries.iter().any(|other| other.name == query.name) {
+            if self.query(&query.name).is_some() {
                 return Err(Error::user(format!("query {:?} exists already", query.name)));
             }
             if let Some(kept) = kept.iter().copied().collect::<Option<Vec<_>>>() {
                 states.push((None, Self::query_state(query, kept)));
                 continue;
             }
-            let filter = self.filter(query.filter.as_ref(), is_running);
+            let filter = self.filter(query.filter.as_ref(), since_record);
             let grouping = (!query.group_by.is_empty()).then(|| self.grouping(&query.group_by));
             let key = LeafKey { kind: query.window, delay: query.delay, filter, grouping };
             let place = leaves.iter().position(|(other, ..)| *other == key).unwrap_or_else(|| {
                 leaves.push((key, Vec::new(), Vec::new()));
                 leaves.len() - 1
             });
-            let since = self.records.since_now(query);
+            let since = records.since_now(query);
             let mut states_of_calls = Vec::new();
             for (planned, kept) in query.calls.iter().zip(kept) {
                 if let Some(kept) = kept {
@@ -147,15 +143,15 @@ impl Stage {
             }
             states.push((Some(place), Self::query_state(query, states_of_calls)));
         }
-        if self.seq.is_none() && leaves.iter().any(|(key, calls, _)| is_ordered(key.kind, calls)) {
+        if leaves.iter().any(|(key, calls, _)| is_ordered(key.kind, calls)) {
             // Rows that are there get nulls; a query added now sees none of them.
-            self.seq = Some(self.add_column("seq".to_owned(), arrow_schema::DataType::UInt64));
+            self.layout.add_seq();
         }
-        self.records.reservoir.set_layout(Layout::new(&self.layout));
+        records.reservoir.set_layout(self.layout.of_reservoir());
         let mut places = Vec::new();
         for (key, calls, args) in leaves {
-            let window = self.window(key.kind, key.delay)?;
-            let types: Vec<_> = args.iter().map(|arg| self.layout[*arg].1.clone()).collect();
+            let window = self.window(key.kind, key.delay, records)?;
+            let types: Vec<_> = args.iter().map(|arg| self.layout.data_type(*arg).clone()).collect();
             // Windows of records forget by count, which hangs on no order of the store.
             let are_values_groups = !matches!(key.kind, WindowKind::Rows(_));
             let leaf = Leaf::new(key.kind, calls, args, &types, are_values_groups)?;
@@ -165,9 +161,9 @@ impl Stage {
             });
             let values = values.collect();
             let node = LeafNode { id, window, filter: key.filter, grouping: key.grouping, values, leaf };
-            places.push(put(&mut self.leaves, node));
+            places.push(put(&mut self.leaves.nodes, node));
         }
-        self.records.reservoir.set_layout(Layout::new(&self.layout));
+        records.reservoir.set_layout(self.layout.of_reservoir());
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
             for call in state.calls.iter_mut().filter(|call| call.leaf == NO_LEAF) {
                 call.leaf = place.map_or(NO_LEAF, |place: usize| places[place]);
@@ -178,29 +174,26 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes a query out of the plan, with whatever only it used. Returns whether there was one.
-    pub fn drop_query(&mut self, name: &str) -> bool {
-        let Some(place) = self.queries.iter().position(|query| query.name == name) else { return false };
-        self.save_frozen_groups();
+    /// Takes a query out of the plan, with whatever only it used: the GROUP BYs are returned.
+    pub(super) fn drop_query(&mut self, name: &str, records: &mut Records) -> Vec<Grouping> {
+        let Some(place) = self.queries.iter().position(|query| query.name == name) else { return Vec::new() };
         let mut is_unread = false;
         for CallState { leaf, .. } in self.queries.remove(place).calls {
             let mut calls = self.queries.iter().flat_map(|query| &query.calls);
             if !calls.any(|call| call.leaf == leaf) {
-                self.leaves[leaf] = None;
+                self.leaves.nodes[leaf] = None;
                 is_unread = true;
             }
         }
-        if is_unread {
-            self.drop_unread();
-        }
+        let dropped = if is_unread { self.drop_unread(records) } else { Vec::new() };
         self.set_guards();
-        true
+        dropped
     }
 
     /// Takes out of the plan the parts that no leaf reads any more, so that queries that come and go leave nothing.
-    fn drop_unread(&mut self) {
-        let leaves: Vec<&LeafNode> = self.leaves.iter().flatten().collect();
-        let mut columns = Vec::new();
+    fn drop_unread(&mut self, records: &mut Records) -> Vec<Grouping> {
+        let leaves: Vec<&LeafNode> = self.leaves.nodes.iter().flatten().collect();
+        let (mut columns, mut dropped) = (Vec::new(), Vec::new());
         for (place, slot) in self.filters.iter_mut().enumerate() {
             if !leaves.iter().any(|node| node.filter == Some(place)) {
                 columns.extend(slot.take().map(|filter| filter.layout));
@@ -210,9 +203,7 @@ impl Stage {
             if !leaves.iter().any(|node| node.face(Some(place)).is_some()) {
                 let Some(grouping) = slot.take() else { continue };
                 columns.push(grouping.layout);
-                if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.drop_groups(grouping.id, grouping.table.numbers());
-                }
+                dropped.push(grouping);
             }
         }
         self.args.retain(|arg| {
@@ -220,26 +211,24 @@ impl Stage {
             columns.extend((!is_read).then_some(arg.layout));
             is_read
         });
-        if !leaves.iter().any(|node| node.leaf.is_ordered) {
-            columns.extend(self.seq.take());
-        }
-        for (place, slot) in self.windows.iter_mut().enumerate() {
+        let is_ordered = leaves.iter().any(|node| node.leaf.is_ordered);
+        for (place, slot) in self.leaves.windows.iter_mut().enumerate() {
             if !leaves.iter().any(|node| node.window == place) {
                 *slot = None;
             }
         }
-        for (id, _) in self.records.reservoir.cursors() {
+        for (id, _) in records.reservoir.cursors() {
             let is_read = |window: &Window| [window.head, window.tail].contains(&Some(id));
-            if !self.windows.iter().flatten().any(is_read) {
-                self.records.reservoir.drop_cursor(id);
+            if !self.leaves.windows.iter().flatten().any(is_read) {
+                records.reservoir.drop_cursor(id);
             }
         }
-        for column in columns {
-            self.layout[column] = unused_column(column);
-            self.unused.push(column);
+        columns.into_iter().for_each(|column| self.layout.free(column));
+        if !is_ordered {
+            self.layout.free_seq();
         }
-        self.records.reservoir.set_layout(Layout::new(&self.layout));
-        self.note_whole();
+        records.reservoir.set_layout(self.layout.of_reservoir());
+        dropped
     }
 
     fn query_state(query: &PlannedQuery, calls: Vec<CallState>) -> QueryState {
@@ -264,56 +253,11 @@ impl Stage {
         }
     }
 
-    /// Has calls count from the time of the first record that wait for it.
+    /// Calls that wait for the time of the first record count from it.
     pub(super) fn tell_begin(&mut self, first: Micros) {
         for call in self.queries.iter_mut().flat_map(|query| &mut query.calls) {
             if let Some((since @ UNTOLD, _)) = &mut call.since {
                 *since = first;
-            }
-        }
-    }
-
-    /// What follows the outputs of a query, for each record: the time from which all of them count, until their windows
-    /// have filled, and the names of those that do not yet, where that are not all.
-    pub(super) fn since_columns(&self, query: &QueryState, task_times: &[Micros]) -> Vec<ArrayRef> {
-        let outputs = query.outputs.as_slice();
-        let wanted = query.fields.len() - outputs.len();
-        let filling = |now: Micros, output: &OutputState| {
-            query.calls[output.calls.clone()].iter().filter_map(|call| call.filling(now)).max()
-        };
-        let mut columns: Vec<ArrayRef> = Vec::new();
-        if wanted > 0 {
-            let latest = |now: &Micros| outputs.iter().filter_map(|output| filling(*now, output)).max();
-            let values: Int64Array = task_times.iter().map(latest).collect();
-            columns.push(Arc::new(values.reinterpret_cast::<TimestampMicrosecondType>()));
-        }
-        if wanted > 1 {
-            let mut lists = ListBuilder::new(StringViewBuilder::new());
-            for now in task_times {
-                let is_filling = |output: &OutputState| filling(*now, output).is_some();
-                let count = outputs.iter().filter(|output| is_filling(output)).count();
-                let is_some = count > 0 && count < outputs.len();
-                for (output, field) in outputs.iter().zip(&query.fields).filter(|_| is_some) {
-                    if is_filling(output) {
-                        lists.values().append_value(field.name());
-                    }
-                }
-                lists.append(is_some);
-            }
-            columns.push(Arc::new(lists.finish()));
-        }
-        columns
-    }
-
-    fn add_column(&mut self, name: String, data_type: arrow_schema::DataType) -> usize {
-        match self.unused.pop() {
-            Some(place) => {
-                self.layout[place] = (name, data_type);
-                place
-            }
-            None => {
-                self.layout.push((name, data_type));
-                self.layout.len() - 1
             }
         }
     }
@@ -323,21 +267,21 @@ impl Stage {
         self.next_id - 1
     }
 
-    fn filter(&mut self, condition: Option<&Bound>, is_running: bool) -> Option<usize> {
-        if condition.is_none() && !is_running {
+    fn filter(&mut self, condition: Option<&Bound>, since_record: Option<u64>) -> Option<usize> {
+        if condition.is_none() && since_record.is_none() {
             return None;
         }
         let mut fingerprint = condition.map_or("true", Bound::fingerprint).to_owned();
-        if is_running {
+        if let Some(record) = since_record {
             // Rows that came before have no bit in this column, and so are in none of the query's windows.
-            fingerprint = format!("{fingerprint} since record {}", self.records.count);
+            fingerprint = format!("{fingerprint} since record {record}");
         }
         let is_same =
             |filter: &Option<Filter>| filter.as_ref().is_some_and(|filter| filter.fingerprint == fingerprint);
         if let Some(place) = self.filters.iter().position(is_same) {
             return Some(place);
         }
-        let layout = self.add_column(filter_column(&fingerprint), arrow_schema::DataType::Boolean);
+        let layout = self.layout.add(filter_column(&fingerprint), arrow_schema::DataType::Boolean);
         Some(put(
             &mut self.filters,
             Filter { fingerprint, condition: condition.cloned(), is_guarded: false, layout },
@@ -349,7 +293,7 @@ impl Stage {
             arg.value.get_or_insert_with(|| value.clone());
             return arg.layout;
         }
-        let layout = self.add_column(value.fingerprint().to_owned(), value.data_type().to_arrow());
+        let layout = self.layout.add(value.fingerprint().to_owned(), value.data_type().to_arrow());
         self.args.push(Arg {
             fingerprint: value.fingerprint().to_owned(),
             data_type: value.data_type().clone(),
@@ -370,8 +314,8 @@ impl Stage {
         let mut keys = keys.to_vec();
         keys.sort_by(|a, b| (a.as_column(), a.fingerprint()).cmp(&(b.as_column(), b.fingerprint())));
         let id = self.take_id();
-        let layout = self.add_column(self.group_column(&keys), arrow_schema::DataType::UInt32);
-        put(&mut self.groupings, Grouping::new(id, keys, layout, self.options.tag_key))
+        let layout = self.layout.add(self.input.group_column(&keys), arrow_schema::DataType::UInt32);
+        put(&mut self.groupings, Grouping::new(id, keys, layout, self.tag_key))
     }
 
     fn values_grouping(&mut self, values: ValuesOf) -> usize {
@@ -382,9 +326,9 @@ impl Stage {
             return place;
         }
         let id = self.take_id();
-        let name = self.values_column(values, &self.layout[values.arg].0);
-        let layout = self.add_column(name, arrow_schema::DataType::UInt32);
-        let grouping = Grouping::new(id, Vec::new(), layout, self.options.tag_key);
+        let name = self.values_column(values, self.layout.name(values.arg));
+        let layout = self.layout.add(name, arrow_schema::DataType::UInt32);
+        let grouping = Grouping::new(id, Vec::new(), layout, self.tag_key);
         put(&mut self.groupings, Grouping { values_of: Some(values), ..grouping })
     }
 
@@ -392,37 +336,22 @@ impl Stage {
     pub(super) fn values_column(&self, values: ValuesOf, arg: &str) -> String {
         let grouping = values.grouping.and_then(|place| self.groupings[place].as_ref());
         let filter = values.filter.and_then(|place| self.filters[place].as_ref());
-        let by = grouping.map_or_else(String::new, |grouping| self.group_column(&grouping.keys));
+        let by = grouping.map_or_else(String::new, |grouping| self.input.group_column(&grouping.keys));
         let filter = filter.map_or_else(String::new, |filter| filter_column(&filter.fingerprint));
         format!("values of {arg} {by} {filter}")
     }
 
-    /// Name of the reservoir's column of group numbers by these keys.
-    pub(super) fn group_column(&self, keys: &[Bound]) -> String {
-        format!("group by {}", self.key_names(keys).join(", "))
-    }
-
-    /// Names of fields and texts of expressions.
-    pub(super) fn key_names(&self, keys: &[Bound]) -> Vec<String> {
-        keys.iter().map(|key| name_of_key(key, |column| self.input_field(column)).0).collect()
-    }
-
-    fn window(&mut self, kind: WindowKind, delay: Micros) -> Result<usize, Error> {
+    fn window(&mut self, kind: WindowKind, delay: Micros, records: &mut Records) -> Result<usize, Error> {
         let same = |window: &Option<Window>| {
             window.as_ref().is_some_and(|window| window.kind == kind && window.delay == delay)
         };
-        if let Some(place) = self.windows.iter().position(same) {
+        if let Some(place) = self.leaves.windows.iter().position(same) {
             return Ok(place);
         }
-        let now = self.task_time();
-        let window = self.records.with_cursors(kind, delay, now)?;
-        Ok(put(&mut self.windows, window))
+        let now = records.task_time();
+        let window = records.with_cursors(kind, delay, now)?;
+        Ok(put(&mut self.leaves.windows, window))
     }
-}
-
-/// A place of the reservoir's layout that is free for another column.
-pub(super) fn unused_column(place: usize) -> (String, arrow_schema::DataType) {
-    (format!("unused {place}"), arrow_schema::DataType::Boolean)
 }
 
 /// Name of the reservoir's column of a filter.

@@ -14,8 +14,9 @@ use thalweg_storage::{ChunkStore, SyncTicket};
 use thalweg_types::{Batch, Error, LatePolicy, Micros, RecordPlace, Schema};
 
 use super::changes::{Key, Sealed};
+use super::input::dense;
 use super::queries::{Since, UNTOLD};
-use super::{Manifest, Missed, StageOptions, Window, arrival, dense};
+use super::{Manifest, Missed, StageOptions, Window, arrival};
 use crate::judge::{Judge, Verdicts, id_keys};
 use crate::key;
 use crate::plan::{self, PlannedQuery};

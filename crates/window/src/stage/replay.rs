@@ -11,11 +11,10 @@
 //! step is applied at once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
+use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
-use arrow_array::{Array, ArrayRef};
 use foldhash::fast::RandomState;
 use thalweg_types::{Error, Micros};
 
@@ -57,23 +56,16 @@ impl ImageTimes {
 }
 
 impl Stage {
-    /// The task time from which edges have passed rows that images may lack; the present one where they lack none.
-    pub(super) fn replays_from(&self) -> Option<Micros> {
-        let since = self.groupings.iter().flatten().filter_map(|grouping| grouping.dirty.passed_since());
-        since.chain(self.task_time()).min()
-    }
-
     /// Lets cursors, which are where they were at task time `from`, move on to the present one.
     ///
     /// # Errors
     /// Where the reservoir or a group cannot be read back.
     pub(super) fn replay(&mut self, from: Micros, mut images: ImageTimes) -> Result<(), Error> {
         let Some(now) = self.task_time().filter(|now| from < *now) else { return Ok(()) };
-        for grouping in self.groupings.iter_mut().flatten() {
+        for grouping in self.plan.groupings.iter_mut().flatten() {
             grouping.dirty.grow(grouping.table.numbers());
         }
-        let columns: Arc<[ArrayRef]> =
-            self.layout.iter().map(|(_, data_type)| arrow_array::new_null_array(data_type, 1)).collect();
+        let columns = self.plan.layout.filled(vec![None; self.plan.layout.len()], 1);
         let step = (now.saturating_sub(from) / STEPS).max(1);
         let mut time = from;
         while time < now {
@@ -91,14 +83,14 @@ impl Stage {
         let offsets = self.records.reservoir.cursors();
         // What images lack, by stream, GROUP BY and filter; before groups have slots instead of numbers.
         let mut lacking: HashMap<(StreamId, usize, Option<usize>), Selection> = HashMap::new();
-        for node in self.leaves.iter().flatten() {
-            let Some(window) = &self.windows[node.window] else { continue };
-            let filter = node.filter.and_then(|place| self.filters[place].as_ref());
+        for node in self.plan.leaves.iter() {
+            let Some(window) = &self.plan.leaves.windows[node.window] else { continue };
+            let filter = node.filter.and_then(|place| self.plan.filters[place].as_ref());
             let reads = || node.reads();
             for (cursor, place) in
                 window.cursors().flat_map(|cursor| reads().map(move |place| (cursor, place)))
             {
-                let Some(grouping) = &mut self.groupings[place] else { continue };
+                let Some(grouping) = &mut self.plan.groupings[place] else { continue };
                 let id = StreamId::Cursor(cursor);
                 let elements = streams.get(id);
                 if elements.is_empty() || lacking.contains_key(&(id, place, node.filter)) {
@@ -124,10 +116,10 @@ impl Stage {
             }
         }
         let times = [time];
-        let translated = self.groupings.iter().map(|_| vec![NO_GROUP].into()).collect();
+        let translated = self.plan.groupings.iter().map(|_| vec![NO_GROUP].into()).collect();
         self.translate(&mut streams, translated);
-        for node in self.leaves.iter_mut().flatten() {
-            let Some(window) = &self.windows[node.window] else { continue };
+        for node in self.plan.leaves.nodes.iter_mut().flatten() {
+            let Some(window) = &self.plan.leaves.windows[node.window] else { continue };
             let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
             let leaving = window.tail.map(StreamId::Cursor);
             let turn_of = |place: usize| {
@@ -141,15 +133,15 @@ impl Stage {
                     leaving: leaving.map(|id| (streams.get(id), lacking(id))),
                 }
             };
-            let columns = Columns { group: None, seq: self.seq, has_times: false, values: &[] };
+            let columns = Columns { group: None, seq: self.plan.layout.seq(), has_times: false, values: &[] };
             if let Some(place) = node.grouping
-                && let Some(grouping) = &self.groupings[place]
+                && let Some(grouping) = &self.plan.groupings[place]
             {
                 node.leaf.grow(Face::Groups, grouping.table.slots());
                 node.leaf.run(&turn_of(place), Columns { group: Some(grouping.layout), ..columns });
             }
             for (number, place) in node.values.iter().enumerate() {
-                let Some(values) = &self.groupings[*place] else { continue };
+                let Some(values) = &self.plan.groupings[*place] else { continue };
                 node.leaf.grow(Face::Values(number), values.table.slots());
                 node.leaf.replay_values(
                     number,

@@ -33,6 +33,7 @@ use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
 use super::matching::find_calls;
 use super::nodes::{ValuesOf, name_of_key};
+use super::plan::Plan;
 use super::queries::{CallState, filter_column};
 use super::replay::ImageTimes;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
@@ -41,7 +42,6 @@ use crate::groups::{Groups, TAG_BLOCK, read_tags};
 use crate::image::{self, Malformed, Reader};
 use crate::plan::{PlannedCall, PlannedQuery};
 use crate::query::Query;
-use crate::reservoir::Layout;
 
 /// A stage that is being restored: give it every entry that the back end has ([`Restoring::load`]), in any order, then
 /// [`Restoring::finish`].
@@ -101,11 +101,13 @@ impl Stage {
             let query = stage.plan(name, query);
             planned.push(query.map_err(|error| Error::user(format!("plan query {name:?}: {error}")))?);
         }
-        let field = |column: usize| stage.input_field(column);
+        let field = |column: usize| stage.plan.input.field(column);
         let kept: Vec<_> = planned.iter().map(|query| find_calls(&manifest, query, field)).collect();
-        let groupings = stage.restore_plan(&manifest, &planned, &kept)?;
+        stage.records.restore(&manifest);
+        let groupings = stage.plan.restore(&manifest, &planned, &kept)?;
+        stage.records.reservoir.set_layout(stage.plan.layout.of_reservoir());
         let (rows, ids, tagged) = (BTreeMap::new(), ComingIds::default(), BTreeMap::new());
-        let images = ImageTimes::new(&stage.groupings);
+        let images = ImageTimes::new(&stage.plan.groupings);
         Ok(Restoring {
             stage,
             manifest,
@@ -122,21 +124,16 @@ impl Stage {
             images,
         })
     }
+}
 
-    /// Name and type of a field that queries read.
-    pub(super) fn input_field(&self, column: usize) -> (String, String) {
-        let field = &self.schema.fields()[self.input[column]];
-        (field.name.clone(), field.data_type.to_string())
-    }
-
+impl Plan {
     /// Builds the parts of the saved plan that outputs that go on need, without cursors; places of the saved groupings.
-    fn restore_plan(
+    fn restore(
         &mut self,
         manifest: &Manifest,
         planned: &[PlannedQuery],
         kept: &[Vec<Option<CallState>>],
     ) -> Result<Vec<Option<usize>>, Error> {
-        self.records.restore(manifest);
         self.next_id = manifest.next_id;
         let calls: Vec<(&PlannedQuery, &PlannedCall, CallState)> = planned
             .iter()
@@ -199,21 +196,19 @@ impl Stage {
             let values = ValuesOf { grouping, arg: manifest.args[arg].layout, filter };
             let name = self.values_column(values, &manifest.args[arg].fingerprint);
             layout.take(saved.layout, name, ArrowType::UInt32)?;
-            let restored = Grouping::new(saved.id, Vec::new(), saved.layout, self.options.tag_key);
+            let restored = Grouping::new(saved.id, Vec::new(), saved.layout, self.tag_key);
             let dirty = Dirty::restored(saved.passed_since.or(manifest.task_time));
             self.groupings[*place] = Some(Grouping { dirty, values_of: Some(values), ..restored });
         }
         for (place, saved) in manifest.leaves.iter().enumerate() {
             let node = if is_read(place) { Some(self.restore_leaf(manifest, saved)?) } else { None };
-            self.leaves.push(node);
+            self.leaves.nodes.push(node);
         }
-        if self.leaves.iter().flatten().any(|node| node.leaf.is_ordered) {
+        if self.leaves.iter().any(|node| node.leaf.is_ordered) {
             let seq = manifest.seq.ok_or_else(|| contradiction(&"no column of arrivals"))?;
-            layout.take(seq, "seq".to_owned(), ArrowType::UInt64)?;
-            self.seq = Some(seq);
+            layout.take_seq(seq)?;
         }
-        (self.layout, self.unused) = layout.finish();
-        self.records.reservoir.set_layout(Layout::new(&self.layout));
+        self.layout = layout.finish();
         Ok(places)
     }
 
@@ -226,7 +221,7 @@ impl Stage {
     ) -> Result<Grouping, Error> {
         let named = |name: &(String, String)| {
             let mut keys = planned.iter().flat_map(|query| &query.group_by);
-            keys.find(|key| name_of_key(key, |column| self.input_field(column)) == *name).cloned()
+            keys.find(|key| name_of_key(key, |column| self.input.field(column)) == *name).cloned()
         };
         let keys = saved
             .keys
@@ -234,8 +229,8 @@ impl Stage {
             .map(named)
             .collect::<Option<Vec<Bound>>>()
             .ok_or_else(|| contradiction(&"a GROUP BY of which queries know not all fields"))?;
-        layout.take(saved.layout, self.group_column(&keys), ArrowType::UInt32)?;
-        let grouping = Grouping::new(saved.id, keys, saved.layout, self.options.tag_key);
+        layout.take(saved.layout, self.input.group_column(&keys), ArrowType::UInt32)?;
+        let grouping = Grouping::new(saved.id, keys, saved.layout, self.tag_key);
         Ok(Grouping { dirty: Dirty::restored(saved.passed_since.or(task_time)), ..grouping })
     }
 
@@ -267,9 +262,9 @@ impl Stage {
         let is_same = |window: &Option<Window>| {
             window.as_ref().is_some_and(|window| (window.kind, window.delay) == (kind, delay))
         };
-        let window = self.windows.iter().position(is_same).unwrap_or_else(|| {
-            self.windows.push(Some(Window { kind, delay, head: None, tail: None }));
-            self.windows.len() - 1
+        let window = self.leaves.windows.iter().position(is_same).unwrap_or_else(|| {
+            self.leaves.windows.push(Some(Window { kind, delay, head: None, tail: None }));
+            self.leaves.windows.len() - 1
         });
         let values = saved.values.iter().copied().collect();
         Ok(LeafNode { id: saved.id, window, filter: saved.filter, grouping: saved.grouping, values, leaf })
@@ -307,7 +302,7 @@ impl Restoring {
             keys.extend(blocks.map(|block| Key::Tags { grouping: saved.id, block }));
         }
         for place in self.groupings.iter().flatten().filter(|_| self.is_lazy) {
-            if let Some(grouping) = self.stage.groupings[*place].as_mut() {
+            if let Some(grouping) = self.stage.plan.groupings[*place].as_mut() {
                 grouping.table.make_cached();
             }
         }
@@ -381,7 +376,7 @@ impl Restoring {
             if group != 0 || std::mem::replace(&mut self.has_whole, true) {
                 return Err(states.reader.malformed("group without GROUP BY", "one", "another"));
             }
-            return states.load(&mut self.stage.leaves, None, group);
+            return states.load(&mut self.stage.plan.leaves.nodes, None, group);
         }
         let image = &states.reader;
         let Some(known) = self.manifest.groupings.iter().position(|saved| saved.id == grouping) else {
@@ -393,7 +388,7 @@ impl Restoring {
         }
         let is_full = self.is_full();
         let Some(place) = self.groupings[known] else { return Ok(()) };
-        let Some(grouping) = self.stage.groupings[place].as_mut() else { return Ok(()) };
+        let Some(grouping) = self.stage.plan.groupings[place].as_mut() else { return Ok(()) };
         let mut slot = group;
         match &mut grouping.table {
             Groups::Dense(table) => table.load(group, (head.key, head.newest), image)?,
@@ -409,19 +404,19 @@ impl Restoring {
             }
         }
         self.images.note(place, group, head.as_of);
-        states.load(&mut self.stage.leaves, Some(place), slot)
+        states.load(&mut self.stage.plan.leaves.nodes, Some(place), slot)
     }
 
     /// Whether memory has no room for another group; from then on groups are cold.
     fn is_full(&mut self) -> bool {
-        let tables = || self.stage.groupings.iter().flatten().map(|grouping| &grouping.table);
+        let tables = || self.stage.plan.groupings.iter().flatten().map(|grouping| &grouping.table);
         self.unchecked += 1;
         if self.unchecked < tables().map(Groups::resident).sum::<usize>() / 64 {
             return false;
         }
         let is_full = self.stage.is_full();
         if is_full {
-            for grouping in self.stage.groupings.iter_mut().flatten() {
+            for grouping in self.stage.plan.groupings.iter_mut().flatten() {
                 grouping.table.make_cached();
             }
         } else {
@@ -444,7 +439,7 @@ impl Restoring {
         }
         let place = place.filter(|_| self.is_lazy);
         if let Some(Grouping { table: Groups::Cached(table), .. }) =
-            place.and_then(|place| self.stage.groupings[place].as_mut())
+            place.and_then(|place| self.stage.plan.groupings[place].as_mut())
         {
             table.add_unindexed(&tags);
         }
@@ -464,10 +459,10 @@ impl Restoring {
         stage.loaded_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
         stage.records.load_rows(&rows, &manifest)?;
-        let from = stage.replays_from();
-        for place in 0..stage.windows.len() {
-            if let Some(Window { kind, delay, .. }) = stage.windows[place] {
-                stage.windows[place] = Some(stage.records.with_cursors(kind, delay, from)?);
+        let from = stage.plan.replays_from(stage.task_time());
+        for place in 0..stage.plan.leaves.windows.len() {
+            if let Some(Window { kind, delay, .. }) = stage.plan.leaves.windows[place] {
+                stage.plan.leaves.windows[place] = Some(stage.records.with_cursors(kind, delay, from)?);
             }
         }
         if has_whole != manifest.has_whole {
@@ -485,7 +480,7 @@ impl Restoring {
                     saved.live, saved.id
                 )));
             }
-            let grouping = stage.groupings.iter_mut().flatten().find(|grouping| grouping.id == saved.id);
+            let grouping = stage.plan.groupings.iter_mut().flatten().find(|grouping| grouping.id == saved.id);
             let Some(grouping) = grouping else {
                 checkpoint.drop_groups(saved.id, saved.slots);
                 continue;
@@ -514,7 +509,8 @@ impl Restoring {
         stage.hold_chunks();
         stage.note_whole();
         let queries: Vec<_> = queries.iter().zip(kept).collect();
-        stage.add_outputs(&queries)?;
+        stage.save_frozen_groups();
+        stage.plan.add_outputs(&queries, &mut stage.records)?;
         Ok(stage)
     }
 }

@@ -13,10 +13,8 @@ use thalweg_types::{Error, Micros};
 use super::cache::{FETCH, missing};
 use super::changes::Key;
 use super::checkpoint::save_group;
-use super::nodes::{readers, readers_mut};
 use super::{Grouping, Stage, group};
 use crate::groups::{Groups, stable_tag};
-use crate::plan;
 
 /// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
 /// groups; a constant, so that no record pays for many.
@@ -38,17 +36,17 @@ impl Stage {
         let Some(cache) = &mut self.cache else { return Ok(()) };
         cache.due += records;
         let cold = |grouping: &Grouping| grouping.table.live() - grouping.table.resident();
-        let most = self.groupings.iter().flatten().map(cold).max().unwrap_or(0);
+        let most = self.plan.groupings.iter().flatten().map(cold).max().unwrap_or(0);
         let count = cache.due / RECORDS_PER_VISIT;
         if count < VISITS.min(most).max(1) {
             return Ok(());
         }
         cache.due = 0;
-        for place in 0..self.groupings.len() {
-            let bound = self.dead_bound(place, now);
+        for place in 0..self.plan.groupings.len() {
+            let bound = self.plan.leaves.dead_bound(place, now);
             let Some(cache) = &self.cache else { break };
             let Some(Grouping { id, table: Groups::Cached(table), dirty, tags, .. }) =
-                &mut self.groupings[place]
+                &mut self.plan.groupings[place]
             else {
                 continue;
             };
@@ -77,12 +75,12 @@ impl Stage {
     /// Frees the numbers of some groups that no window holds any more.
     pub(super) fn sweep(&mut self, records: usize) {
         let Some(now) = self.records.task_time() else { return };
-        for index in 0..self.groupings.len() {
-            let bound = self.dead_bound(index, now);
-            let Some(grouping) = self.groupings[index].as_mut().filter(|_| bound != Micros::MIN) else {
+        for index in 0..self.plan.groupings.len() {
+            let bound = self.plan.leaves.dead_bound(index, now);
+            let Some(grouping) = self.plan.groupings[index].as_mut().filter(|_| bound != Micros::MIN) else {
                 continue;
             };
-            let leaves = &mut self.leaves;
+            let leaves = &mut self.plan.leaves;
             let Grouping { id, table, dirty, tags, .. } = grouping;
             dirty.grow(table.numbers());
             let hash_key = table.hash_key();
@@ -95,19 +93,10 @@ impl Stage {
                     dirty.mark(&[group]);
                     tags.went(group, stable_tag(&hash_key, key.as_ref()));
                 }
-                for (node, face) in readers_mut(leaves, Some(index)) {
+                for (node, face) in leaves.readers_mut(Some(index)) {
                     node.leaf.forget(face, slot);
                 }
             });
         }
-    }
-
-    /// Newest time at or below which a group is in no window any more; the smallest there is where that never comes.
-    fn dead_bound(&self, grouping: usize, now: Micros) -> Micros {
-        let bound = readers(&self.leaves, Some(grouping)).map(|(node, _)| {
-            let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
-            plan::dead_below(window.kind, now.saturating_sub(window.delay))
-        });
-        bound.min().unwrap_or(now)
     }
 }

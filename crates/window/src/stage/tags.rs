@@ -75,7 +75,7 @@ impl Stage {
             return true;
         };
         let mut image = Vec::new();
-        for Grouping { id, table, tags, .. } in self.groupings.iter_mut().flatten() {
+        for Grouping { id, table, tags, .. } in self.plan.groupings.iter_mut().flatten() {
             while tags.blocks.left() > 0 {
                 if *spent >= budget {
                     return false;

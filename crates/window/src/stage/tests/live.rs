@@ -94,7 +94,13 @@ fn queries_that_come_and_go_leave_nothing_behind_and_do_not_disturb_the_others()
         let guest = &stage.answer(&batch(&[], second as u64)).unwrap();
         assert_eq!(guest.values.len(), 2);
         assert!(stage.drop_query(&name));
-        widths.push((stage.layout.len(), stage.filters.len(), stage.leaves.len(), stage.windows.len()));
+        let plan = &stage.plan;
+        widths.push((
+            plan.layout.len(),
+            plan.filters.len(),
+            plan.leaves.nodes.len(),
+            plan.leaves.windows.len(),
+        ));
     }
     let seen_all = widths[guests.len() - 1];
     assert_eq!(widths.last(), Some(&seen_all), "places are used again");
