@@ -37,6 +37,8 @@ use thalweg_types::{Error, Micros};
 use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
 use super::leaves::Leaves;
+use super::plan::Plan;
+use super::records::Records;
 use super::stream::{StreamId, Streams};
 use super::{Grouping, Manifest, Stage, group};
 use crate::groups::{Groups, TAG_BLOCK};
@@ -59,6 +61,22 @@ pub struct StageHandover {
     pub sync: SyncTicket,
 }
 
+/// A cycle's marker, as groups need to know of it.
+pub(super) struct Marker {
+    pub(super) cycle: u64,
+    /// Task time.
+    pub(super) as_of: Micros,
+    /// There was none before.
+    pub(super) is_first: bool,
+    /// Groups may leave memory.
+    pub(super) is_bounded: bool,
+    /// Groups that only edges have changed are all written, and not in turn.
+    pub(super) is_round: bool,
+}
+
+/// Groups whose states are read ahead together: those of 120 windows are in the second cache then.
+const AHEAD: usize = 32;
+
 /// What a stage remembers of checkpoints.
 #[derive(Default)]
 pub(super) struct Checkpoint {
@@ -73,6 +91,8 @@ pub(super) struct Checkpoint {
     gone: Vec<Key>,
     /// Whether the one group of queries without GROUP BY is in a checkpoint.
     has_whole: bool,
+    /// Whether that group has changed.
+    whole: Dirty,
     /// Memory for the changes of the next cycle.
     spare: Changes,
     /// Task time at the marker of the open cycle.
@@ -105,47 +125,191 @@ impl Checkpoint {
     pub(super) fn changes(&mut self) -> Option<&mut Changes> {
         self.open.as_mut().map(|open| &mut open.changes)
     }
-}
 
-/// Writes a group of (id of its GROUP BY, number) into the open cycle, if there is one; `entry` is its slot, key and
-/// newest time, `None` where its number was free at the marker.
-///
-/// What a group's values make pile up (queues, distinct values, the records of `ROWS`) is written whole.
-pub(super) fn save_group(
-    checkpoint: &mut Option<Checkpoint>,
-    (grouping, group): (u32, u32),
-    entry: Option<(u32, &key::Key, Micros)>,
-    place: Option<usize>,
-    leaves: &Leaves,
-) {
-    let Some(Checkpoint { open: Some(open), as_of, scratch, .. }) = checkpoint else { return };
-    let key = Key::Group { grouping, group };
-    let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
-    let Ok(()) = open.changes.put(key, |out| {
-        let parts = leaves.readers(place).filter(|(node, face)| node.leaf.knows(*face, slot));
-        group::save((group_key, newest), *as_of, (slot, parts), scratch, out);
-        Ok::<(), std::convert::Infallible>(())
-    });
-}
+    /// A marker for the one group of queries without GROUP BY; whether it is in a checkpoint from now on. `is_new`: it has
+    /// records, and there was no marker before.
+    fn freeze_whole(&mut self, is_new: bool, is_whole: bool) -> bool {
+        if is_new && is_whole {
+            self.whole.mark_all(1);
+        }
+        self.whole.freeze();
+        if self.whole.left() > 0 {
+            self.has_whole = is_whole;
+        }
+        self.has_whole
+    }
 
-/// Groups whose states are read ahead together: those of 120 windows are in the second cache then.
-const AHEAD: usize = 32;
+    /// The cycle is named by a commit.
+    fn committed(&mut self, cycle: u64) {
+        while self.held.len() > 1 && self.held[0].0 < cycle {
+            self.held.pop_front();
+        }
+    }
 
-/// As [`save_group`], of many groups: what one of them waits for in memory comes with what the others do.
-fn save_groups(
-    checkpoint: &mut Option<Checkpoint>,
-    grouping: u32,
-    groups: &[u32],
-    table: &Groups,
-    place: usize,
-    leaves: &Leaves,
-) {
-    for groups in groups.chunks(AHEAD) {
-        let slots = groups.iter().filter_map(|group| Some(table.entry(*group)?.0));
-        let slots: SmallVec<[u32; AHEAD]> = slots.collect();
-        leaves.readers(Some(place)).for_each(|(node, face)| node.leaf.touch(face, &slots));
-        for group in groups {
-            save_group(checkpoint, (grouping, *group), table.entry(*group), Some(place), leaves);
+    /// Has the reservoir keep the chunks that a recovery may need.
+    pub(super) fn hold_chunks(&self, records: &mut Records) {
+        // A new query comes after what earlier cycles needed: a later cycle may name earlier chunks.
+        if let Some(first) = self.held.iter().map(|(_, first)| *first).min() {
+            records.reservoir.hold(first);
+        }
+    }
+
+    /// As [`Stage::hand_over_some`].
+    fn hand_over_some(
+        &mut self,
+        plan: &mut Plan,
+        records: &mut Records,
+        budget: usize,
+    ) -> Result<Option<StageHandover>, Error> {
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let mut spent = 0;
+        if !records.save_frames((open.cycle, &mut open.changes), &mut spent, budget)? {
+            return Ok(None);
+        }
+        if !self.save_dropped(&mut spent, budget)
+            || !self.save_tags(&mut plan.groupings, &mut spent, budget)
+            || !self.save_all_groups(plan, &mut spent, budget)
+        {
+            return Ok(None);
+        }
+        Ok(self.open.take())
+    }
+
+    /// Writes all frozen groups, whatever it costs: the plan is about to change.
+    pub(super) fn save_frozen_groups(&mut self, plan: &mut Plan) {
+        self.save_tags(&mut plan.groupings, &mut 0, usize::MAX);
+        self.save_all_groups(plan, &mut 0, usize::MAX);
+    }
+
+    /// Says that groups of dropped GROUP BYs are gone; whether all are said.
+    fn save_dropped(&mut self, spent: &mut usize, budget: usize) -> bool {
+        let Some(open) = &mut self.open else { return true };
+        while let Some((grouping, groups)) = self.dropping.last_mut() {
+            let Some(group) = groups.next() else {
+                self.dropping.pop();
+                continue;
+            };
+            open.changes.drop_key(Key::Group { grouping: *grouping, group });
+            *spent += 1;
+            if *spent >= budget {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Writes frozen groups; whether all are written.
+    fn save_all_groups(&mut self, plan: &mut Plan, spent: &mut usize, budget: usize) -> bool {
+        for (place, grouping) in plan.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, table, dirty, .. }) = grouping else { continue };
+            while dirty.left() > 0 {
+                if *spent >= budget {
+                    return false;
+                }
+                let ahead = AHEAD.min(budget - *spent);
+                let groups: SmallVec<[u32; AHEAD]> =
+                    std::iter::from_fn(|| dirty.claim_next()).take(ahead).collect();
+                if groups.is_empty() {
+                    break;
+                }
+                *spent += groups.len();
+                self.save_groups(*id, &groups, table, place, &plan.leaves);
+            }
+        }
+        self.save_whole(&plan.leaves);
+        true
+    }
+
+    /// Writes a group of (id of its GROUP BY, number) into the open cycle, if there is one; `entry` is its slot, key and
+    /// newest time, `None` where its number was free at the marker.
+    ///
+    /// What a group's values make pile up (queues, distinct values, the records of `ROWS`) is written whole.
+    pub(super) fn save_group(
+        &mut self,
+        (grouping, group): (u32, u32),
+        entry: Option<(u32, &key::Key, Micros)>,
+        place: Option<usize>,
+        leaves: &Leaves,
+    ) {
+        let Self { open: Some(open), as_of, scratch, .. } = self else { return };
+        let key = Key::Group { grouping, group };
+        let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
+        let Ok(()) = open.changes.put(key, |out| {
+            let parts = leaves.readers(place).filter(|(node, face)| node.leaf.knows(*face, slot));
+            group::save((group_key, newest), *as_of, (slot, parts), scratch, out);
+            Ok::<(), std::convert::Infallible>(())
+        });
+    }
+
+    /// As [`Checkpoint::save_group`], of many groups: what one of them waits for in memory comes with what the others do.
+    fn save_groups(&mut self, grouping: u32, groups: &[u32], table: &Groups, place: usize, leaves: &Leaves) {
+        for groups in groups.chunks(AHEAD) {
+            let slots = groups.iter().filter_map(|group| Some(table.entry(*group)?.0));
+            let slots: SmallVec<[u32; AHEAD]> = slots.collect();
+            leaves.readers(Some(place)).for_each(|(node, face)| node.leaf.touch(face, &slots));
+            for group in groups {
+                self.save_group((grouping, *group), table.entry(*group), Some(place), leaves);
+            }
+        }
+    }
+
+    /// Writes the one group of queries without GROUP BY, if it is frozen.
+    fn save_whole(&mut self, leaves: &Leaves) {
+        if self.whole.claim(0) {
+            let entry = leaves.is_whole().then_some((0, &key::Key::Null, 0));
+            self.save_group((0, 0), entry, None, leaves);
+        }
+    }
+
+    /// After queries were dropped: the one group of all records is gone if no query reads it.
+    pub(super) fn note_whole(&mut self, leaves: &Leaves) {
+        if self.has_whole && !leaves.is_whole() {
+            self.whole.mark_all(1);
+        }
+    }
+
+    /// Notes which groups a batch changes, before leaves run; those that are frozen are written first.
+    pub(super) fn note_changes(
+        &mut self,
+        plan: &mut Plan,
+        streams: &Streams,
+        groups: &[ScalarBuffer<u32>],
+        count: usize,
+    ) {
+        if count == 0 {
+            return;
+        }
+        // How many values a group has is not to be found out again from images of another time.
+        let values = plan.groupings.iter().flatten().filter_map(|grouping| grouping.values_of);
+        let counted: SmallVec<[usize; 4]> = values.filter_map(|values| values.grouping).collect();
+        for (place, grouping) in plan.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
+            dirty.grow(table.numbers());
+            let mut save_frozen = |dirty: &mut Dirty, changed: &[u32]| {
+                if dirty.left() > 0 {
+                    let claimed = changed.iter().copied().filter(|group| dirty.claim(*group));
+                    let claimed: SmallVec<[u32; AHEAD]> = claimed.collect();
+                    self.save_groups(*id, &claimed, table, place, &plan.leaves);
+                }
+            };
+            save_frozen(dirty, &groups[place]);
+            dirty.mark(&groups[place]);
+            for cursor in plan.leaves.cursors_of(place) {
+                let elements = streams.get(StreamId::Cursor(cursor));
+                if !elements.is_empty() {
+                    let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
+                    save_frozen(dirty, passed);
+                    if counted.contains(&place) {
+                        dirty.mark(passed);
+                    } else {
+                        dirty.pass(passed);
+                    }
+                }
+            }
+        }
+        if plan.leaves.is_whole() {
+            self.save_whole(&plan.leaves);
+            self.whole.mark_all(1);
         }
     }
 }
@@ -168,45 +332,36 @@ impl Stage {
         }
         let sync = self.records.draw_sync()?;
         let is_first = self.checkpoint.is_none();
-        let as_of = self.records.task_time().unwrap_or(Micros::MIN);
-        let turn = (!self.is_much_passed()).then_some(self.options.turn);
-        for grouping in self.plan.groupings.iter_mut().flatten() {
-            let numbers = grouping.table.numbers();
-            grouping.dirty.grow(numbers);
-            if is_first {
-                grouping.dirty.mark_all(numbers);
-            }
-            grouping.dirty.freeze_groups(cycle, as_of, turn, self.cache.is_some());
-            grouping.tags.freeze(numbers, is_first);
-        }
+        let now = self.records.task_time();
+        let as_of = now.unwrap_or(Micros::MIN);
+        let marker = Marker {
+            cycle,
+            as_of,
+            is_first,
+            is_bounded: self.cache.is_some(),
+            is_round: self.is_much_passed(),
+        };
+        self.plan.freeze(&marker);
         let is_whole = self.plan.leaves.is_whole();
-        if is_first && self.records.count > 0 && is_whole {
-            self.whole.mark_all(1);
-        }
-        self.whole.freeze();
         let checkpoint = self.checkpoint.get_or_insert_default();
-        if self.whole.left() > 0 {
-            checkpoint.has_whole = is_whole;
-        }
-        let has_whole = checkpoint.has_whole;
+        let has_whole = checkpoint.freeze_whole(is_first && self.records.count > 0, is_whole);
 
         let records = self.records.freeze();
-        let chunks =
-            self.records.reservoir.needed(as_of, self.plan.replays_from(self.task_time()).unwrap_or(as_of));
+        let from = self.plan.replays_from(now).unwrap_or(as_of);
+        let chunks = self.records.reservoir.needed(as_of, from);
         let manifest =
             Manifest::new((cycle, chunks.clone()), &self.plan, &self.records, &records, has_whole).to_bytes();
 
-        let checkpoint = self.checkpoint.get_or_insert_default();
         let mut changes = std::mem::take(&mut checkpoint.spare);
         records.gone.into_iter().chain(checkpoint.gone.drain(..)).for_each(|key| changes.drop_key(key));
         checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
         checkpoint.held.push_back((cycle, chunks.start));
         checkpoint.as_of = as_of;
         checkpoint.open = Some(StageHandover { cycle, changes, manifest, chunks, sync });
+        checkpoint.hold_chunks(&mut self.records);
         if let Some(cache) = &mut self.cache {
             cache.began_cycle();
         }
-        self.hold_chunks();
         Ok(())
     }
 
@@ -216,20 +371,10 @@ impl Stage {
     /// # Errors
     /// Where open rows have no stored form: the cycle cannot be completed.
     pub fn hand_over_some(&mut self, budget: usize) -> Result<Option<StageHandover>, Error> {
-        let Some(open) = self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) else {
-            return Ok(None);
-        };
-        let mut spent = 0;
-        if !self.records.save_frames((open.cycle, &mut open.changes), &mut spent, budget)? {
-            return Ok(None);
+        match &mut self.checkpoint {
+            Some(checkpoint) => checkpoint.hand_over_some(&mut self.plan, &mut self.records, budget),
+            None => Ok(None),
         }
-        if !self.save_dropped(&mut spent, budget)
-            || !self.save_tags(&mut spent, budget)
-            || !self.save_groups(&mut spent, budget)
-        {
-            return Ok(None);
-        }
-        Ok(self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.take()))
     }
 
     /// Writes all that is left of the cycle; `None` where no cycle has begun, or it has been given already.
@@ -250,9 +395,7 @@ impl Stage {
 
     /// The cycle's changes can be read back: groups that have not changed since may leave memory.
     pub fn written(&mut self, cycle: u64) {
-        for grouping in self.plan.groupings.iter_mut().flatten() {
-            grouping.dirty.written(cycle);
-        }
+        self.plan.written(cycle);
         self.records.written(cycle);
     }
 
@@ -260,119 +403,8 @@ impl Stage {
     pub fn committed(&mut self, cycle: u64) {
         self.written(cycle);
         if let Some(checkpoint) = &mut self.checkpoint {
-            while checkpoint.held.len() > 1 && checkpoint.held[0].0 < cycle {
-                checkpoint.held.pop_front();
-            }
-        }
-        self.hold_chunks();
-    }
-
-    pub(super) fn hold_chunks(&mut self) {
-        // A new query comes after what earlier cycles needed: a later cycle may name earlier chunks.
-        let held = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.held);
-        if let Some(first) = held.map(|(_, first)| *first).min() {
-            self.records.reservoir.hold(first);
-        }
-    }
-
-    /// Writes all frozen groups, whatever it costs: the plan is about to change.
-    pub(super) fn save_frozen_groups(&mut self) {
-        self.save_tags(&mut 0, usize::MAX);
-        self.save_groups(&mut 0, usize::MAX);
-    }
-
-    /// Says that groups of dropped GROUP BYs are gone; whether all are said.
-    fn save_dropped(&mut self, spent: &mut usize, budget: usize) -> bool {
-        let Some(checkpoint) = &mut self.checkpoint else { return true };
-        let Some(open) = &mut checkpoint.open else { return true };
-        while let Some((grouping, groups)) = checkpoint.dropping.last_mut() {
-            let Some(group) = groups.next() else {
-                checkpoint.dropping.pop();
-                continue;
-            };
-            open.changes.drop_key(Key::Group { grouping: *grouping, group });
-            *spent += 1;
-            if *spent >= budget {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Writes frozen groups; whether all are written.
-    fn save_groups(&mut self, spent: &mut usize, budget: usize) -> bool {
-        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
-            let Some(Grouping { id, table, dirty, .. }) = grouping else { continue };
-            while dirty.left() > 0 {
-                if *spent >= budget {
-                    return false;
-                }
-                let ahead = AHEAD.min(budget - *spent);
-                let groups: SmallVec<[u32; AHEAD]> =
-                    std::iter::from_fn(|| dirty.claim_next()).take(ahead).collect();
-                if groups.is_empty() {
-                    break;
-                }
-                *spent += groups.len();
-                save_groups(&mut self.checkpoint, *id, &groups, table, place, &self.plan.leaves);
-            }
-        }
-        self.save_whole();
-        true
-    }
-
-    /// Writes the one group of queries without GROUP BY, if it is frozen.
-    fn save_whole(&mut self) {
-        if self.whole.claim(0) {
-            let entry = self.plan.leaves.is_whole().then_some((0, &key::Key::Null, 0));
-            save_group(&mut self.checkpoint, (0, 0), entry, None, &self.plan.leaves);
-        }
-    }
-
-    /// After queries were dropped: the one group of all records is gone if no query reads it.
-    pub(super) fn note_whole(&mut self) {
-        let has_whole = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.has_whole);
-        if has_whole && !self.plan.leaves.is_whole() {
-            self.whole.mark_all(1);
-        }
-    }
-
-    /// Notes which groups a batch changes, before leaves run; those that are frozen are written first.
-    pub(super) fn note_changes(&mut self, streams: &Streams, groups: &[ScalarBuffer<u32>], count: usize) {
-        if self.checkpoint.is_none() || count == 0 {
-            return;
-        }
-        // How many values a group has is not to be found out again from images of another time.
-        let values = self.plan.groupings.iter().flatten().filter_map(|grouping| grouping.values_of);
-        let counted: SmallVec<[usize; 4]> = values.filter_map(|values| values.grouping).collect();
-        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
-            let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
-            dirty.grow(table.numbers());
-            let mut save_frozen = |dirty: &mut Dirty, changed: &[u32]| {
-                if dirty.left() > 0 {
-                    let claimed = changed.iter().copied().filter(|group| dirty.claim(*group));
-                    let claimed: SmallVec<[u32; AHEAD]> = claimed.collect();
-                    save_groups(&mut self.checkpoint, *id, &claimed, table, place, &self.plan.leaves);
-                }
-            };
-            save_frozen(dirty, &groups[place]);
-            dirty.mark(&groups[place]);
-            for cursor in self.plan.leaves.cursors_of(place) {
-                let elements = streams.get(StreamId::Cursor(cursor));
-                if !elements.is_empty() {
-                    let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
-                    save_frozen(dirty, passed);
-                    if counted.contains(&place) {
-                        dirty.mark(passed);
-                    } else {
-                        dirty.pass(passed);
-                    }
-                }
-            }
-        }
-        if self.plan.leaves.is_whole() {
-            self.save_whole();
-            self.whole.mark_all(1);
+            checkpoint.committed(cycle);
+            checkpoint.hold_chunks(&mut self.records);
         }
     }
 }

@@ -58,8 +58,7 @@ use crate::plan::PlannedQuery;
 use crate::query::Query;
 use crate::reservoir::CHUNK_ROWS;
 use cache::Cache;
-use checkpoint::{Checkpoint, save_group};
-use dirty::Dirty;
+use checkpoint::Checkpoint;
 use guard::Evaluated;
 use nodes::{Arg, Filter, Grouping, LeafNode, Window};
 use plan::Plan;
@@ -150,11 +149,8 @@ pub struct Answers {
 
 /// Windows of one keyed task.
 pub struct Stage {
-    options: StageOptions,
     plan: Plan,
     records: Records,
-    /// Whether the one group of queries without GROUP BY has changed.
-    whole: Dirty,
     /// From the first marker on.
     checkpoint: Option<Checkpoint>,
     /// Where groups may leave memory.
@@ -166,14 +162,12 @@ impl Stage {
     ///
     /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_queries`].
     pub fn new(schema: &Schema, options: StageOptions, store: ChunkStore) -> Self {
-        let plan = Plan::new(schema, options.tag_key);
+        let plan = Plan::new(schema, &options);
         Self {
             records: Records::new(schema, &options, plan.layout.of_reservoir(), store),
             plan,
-            whole: Dirty::default(),
             checkpoint: None,
             cache: None,
-            options,
         }
     }
 
@@ -234,7 +228,9 @@ impl Stage {
     /// Where an aggregate does not take its argument.
     pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
         let new: Vec<_> = queries.iter().map(|query| (query, vec![None; query.calls.len()])).collect();
-        self.save_frozen_groups();
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.save_frozen_groups(&mut self.plan);
+        }
         self.plan.add_outputs(&new, &mut self.records)
     }
 
@@ -243,13 +239,14 @@ impl Stage {
         if self.plan.query(name).is_none() {
             return false;
         }
-        self.save_frozen_groups();
-        for grouping in self.plan.drop_query(name, &mut self.records) {
-            if let Some(checkpoint) = &mut self.checkpoint {
-                checkpoint.drop_groups(grouping.id, grouping.table.numbers());
-            }
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.save_frozen_groups(&mut self.plan);
         }
-        self.note_whole();
+        let dropped = self.plan.drop_query(name, &mut self.records);
+        if let Some(checkpoint) = &mut self.checkpoint {
+            dropped.iter().for_each(|grouping| checkpoint.drop_groups(grouping.id, grouping.table.numbers()));
+            checkpoint.note_whole(&self.plan.leaves);
+        }
         true
     }
 
@@ -316,11 +313,15 @@ impl Stage {
         let mut streams = Streams::new(Elements::of_batch(&columns, count, accepted), passed, width);
 
         self.bring_in_passed(&streams, |_, _, _| {})?;
-        self.note_changes(&streams, &groups, count);
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.note_changes(&mut self.plan, &streams, &groups, count);
+        }
         let slots = self.translate(&mut streams, groups);
         let values = self.plan.run_leaves(&streams, &verdicts, &slots, count);
         let answers = self.plan.assemble(&values, &evaluated, &verdicts, self.records.late)?;
-        self.sweep(count);
+        if let Some(now) = self.records.task_time() {
+            self.plan.sweep(count, now, self.checkpoint.as_mut());
+        }
         self.visit_cold(count)?;
         self.keep_within_memory(count);
         Ok(answers)
@@ -360,7 +361,9 @@ impl Stage {
                     let (slot, key, _) = table.entry(group)?;
                     Some((slot, key, newest))
                 });
-                save_group(&mut self.checkpoint, (*id, group), entry, Some(place), &self.plan.leaves);
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.save_group((*id, group), entry, Some(place), &self.plan.leaves);
+                }
             }
             if self.checkpoint.is_some() {
                 tags.came(&came);

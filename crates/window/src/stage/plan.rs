@@ -9,6 +9,8 @@
 
 use thalweg_types::{HashKey, Micros, Schema};
 
+use super::StageOptions;
+use super::checkpoint::Marker;
 use super::input::Input;
 use super::layout::LayoutColumns;
 use super::leaves::Leaves;
@@ -26,12 +28,15 @@ pub(super) struct Plan {
     pub(super) queries: Vec<QueryState>,
     /// The id that the next grouping or leaf gets: ids are in checkpoints and are never used again.
     pub(super) next_id: u32,
+    /// [`StageOptions::tag_key`].
     pub(super) tag_key: HashKey,
+    /// [`StageOptions::turn`].
+    turn: usize,
 }
 
 impl Plan {
-    /// Without queries; `tag_key` hashes keys of groups for checkpoints.
-    pub(super) fn new(schema: &Schema, tag_key: HashKey) -> Self {
+    /// Without queries.
+    pub(super) fn new(schema: &Schema, options: &StageOptions) -> Self {
         Self {
             input: Input::new(schema),
             layout: LayoutColumns::new(),
@@ -41,7 +46,8 @@ impl Plan {
             leaves: Leaves::default(),
             queries: Vec::new(),
             next_id: 1,
-            tag_key,
+            tag_key: options.tag_key,
+            turn: options.turn,
         }
     }
 
@@ -59,6 +65,28 @@ impl Plan {
     pub(super) fn groups(&self) -> usize {
         let own = self.groupings.iter().flatten().filter(|grouping| grouping.values_of.is_none());
         own.map(|grouping| grouping.table.live()).sum()
+    }
+
+    /// A marker: groups that have changed since the last one are to be written.
+    pub(super) fn freeze(&mut self, marker: &Marker) {
+        let Marker { cycle, as_of, is_first, is_bounded, is_round } = *marker;
+        let turn = (!is_round).then_some(self.turn);
+        for grouping in self.groupings.iter_mut().flatten() {
+            let numbers = grouping.table.numbers();
+            grouping.dirty.grow(numbers);
+            if is_first {
+                grouping.dirty.mark_all(numbers);
+            }
+            grouping.dirty.freeze_groups(cycle, as_of, turn, is_bounded);
+            grouping.tags.freeze(numbers, is_first);
+        }
+    }
+
+    /// The cycle's changes can be read back.
+    pub(super) fn written(&mut self, cycle: u64) {
+        for grouping in self.groupings.iter_mut().flatten() {
+            grouping.dirty.written(cycle);
+        }
     }
 
     /// The task time from which edges have passed rows that images may lack; the present one where they lack none.

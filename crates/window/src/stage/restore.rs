@@ -505,11 +505,10 @@ impl Restoring {
         if let Some(from) = from {
             stage.replay(from, images)?;
         }
+        checkpoint.hold_chunks(&mut stage.records);
+        checkpoint.note_whole(&stage.plan.leaves);
         stage.checkpoint = Some(checkpoint);
-        stage.hold_chunks();
-        stage.note_whole();
         let queries: Vec<_> = queries.iter().zip(kept).collect();
-        stage.save_frozen_groups();
         stage.plan.add_outputs(&queries, &mut stage.records)?;
         Ok(stage)
     }

@@ -12,7 +12,8 @@ use thalweg_types::{Error, Micros};
 
 use super::cache::{FETCH, missing};
 use super::changes::Key;
-use super::checkpoint::save_group;
+use super::checkpoint::Checkpoint;
+use super::plan::Plan;
 use super::{Grouping, Stage, group};
 use crate::groups::{Groups, stable_tag};
 
@@ -27,6 +28,35 @@ const VISITS: usize = 64;
 /// Records' worth of visits that new groups bring.
 pub(super) fn due_to(groups: usize) -> usize {
     2 * RECORDS_PER_VISIT * groups
+}
+
+impl Plan {
+    /// Frees the numbers of some groups that no window holds any more.
+    pub(super) fn sweep(&mut self, records: usize, now: Micros, mut checkpoint: Option<&mut Checkpoint>) {
+        for index in 0..self.groupings.len() {
+            let bound = self.leaves.dead_bound(index, now);
+            let Some(grouping) = self.groupings[index].as_mut().filter(|_| bound != Micros::MIN) else {
+                continue;
+            };
+            let leaves = &mut self.leaves;
+            let Grouping { id, table, dirty, tags, .. } = grouping;
+            dirty.grow(table.numbers());
+            let hash_key = table.hash_key();
+            table.sweep(records * SWEEP_PER_RECORD, bound, |group, slot, (key, newest)| {
+                if let Some(checkpoint) = &mut checkpoint {
+                    if dirty.claim(group) {
+                        let entry = Some((slot, key, newest));
+                        checkpoint.save_group((*id, group), entry, Some(index), leaves);
+                    }
+                    dirty.mark(&[group]);
+                    tags.went(group, stable_tag(&hash_key, key.as_ref()));
+                }
+                for (node, face) in leaves.readers_mut(Some(index)) {
+                    node.leaf.forget(face, slot);
+                }
+            });
+        }
+    }
 }
 
 impl Stage {
@@ -70,33 +100,5 @@ impl Stage {
             })?;
         }
         Ok(())
-    }
-
-    /// Frees the numbers of some groups that no window holds any more.
-    pub(super) fn sweep(&mut self, records: usize) {
-        let Some(now) = self.records.task_time() else { return };
-        for index in 0..self.plan.groupings.len() {
-            let bound = self.plan.leaves.dead_bound(index, now);
-            let Some(grouping) = self.plan.groupings[index].as_mut().filter(|_| bound != Micros::MIN) else {
-                continue;
-            };
-            let leaves = &mut self.plan.leaves;
-            let Grouping { id, table, dirty, tags, .. } = grouping;
-            dirty.grow(table.numbers());
-            let hash_key = table.hash_key();
-            table.sweep(records * SWEEP_PER_RECORD, bound, |group, slot, (key, newest)| {
-                if self.checkpoint.is_some() {
-                    if dirty.claim(group) {
-                        let entry = Some((slot, key, newest));
-                        save_group(&mut self.checkpoint, (*id, group), entry, Some(index), leaves);
-                    }
-                    dirty.mark(&[group]);
-                    tags.went(group, stable_tag(&hash_key, key.as_ref()));
-                }
-                for (node, face) in leaves.readers_mut(Some(index)) {
-                    node.leaf.forget(face, slot);
-                }
-            });
-        }
     }
 }

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
+use super::Grouping;
 use super::changes::{Key, Sealed};
+use super::checkpoint::Checkpoint;
 use super::dirty::Dirty;
-use super::{Grouping, Stage};
 use crate::groups::{Groups, TAG_BLOCK, save_tags};
 
 /// A block costs as much to write as this number of groups.
@@ -68,14 +69,17 @@ impl Tags {
     }
 }
 
-impl Stage {
+impl Checkpoint {
     /// Writes frozen blocks; whether all are written.
-    pub(super) fn save_tags(&mut self, spent: &mut usize, budget: usize) -> bool {
-        let Some(changes) = self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.changes()) else {
-            return true;
-        };
+    pub(super) fn save_tags(
+        &mut self,
+        groupings: &mut [Option<Grouping>],
+        spent: &mut usize,
+        budget: usize,
+    ) -> bool {
+        let Some(changes) = self.changes() else { return true };
         let mut image = Vec::new();
-        for Grouping { id, table, tags, .. } in self.plan.groupings.iter_mut().flatten() {
+        for Grouping { id, table, tags, .. } in groupings.iter_mut().flatten() {
             while tags.blocks.left() > 0 {
                 if *spent >= budget {
                     return false;
