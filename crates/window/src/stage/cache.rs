@@ -27,11 +27,15 @@ use arrow_buffer::ScalarBuffer;
 use thalweg_types::{Error, Micros};
 
 use super::changes::Key;
+use super::checkpoint::Checkpoint;
 use super::dirty::Dirty;
 use super::nodes::Face;
+use super::plan::Plan;
+use super::records::Records;
 use super::stream::{StreamId, Streams};
 use super::{Grouping, LeafNode, Stage, group, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
+use crate::ids::Ids;
 use crate::image::Malformed;
 
 /// Groups that are asked for in one call.
@@ -145,7 +149,7 @@ impl Cache {
     }
 
     /// What groups may take for the cache to be filled no more.
-    pub(super) fn full_at(&self) -> usize {
+    fn full_at(&self) -> usize {
         self.memory - self.memory / FREE_SHARE
     }
 
@@ -193,6 +197,248 @@ impl Cache {
             Ok(())
         })
     }
+
+    /// Brings in the groups that the keys of a batch may be of.
+    pub(super) fn bring_in_keys(
+        &mut self,
+        plan: &mut Plan,
+        place: usize,
+        keys: &[ArrayRef],
+        rows: usize,
+    ) -> Result<(), Error> {
+        let Some(Grouping { id, table: Groups::Cached(table), .. }) = &mut plan.groupings[place] else {
+            return Ok(());
+        };
+        let mut wanted = Vec::new();
+        table.wanted(keys, rows, &mut wanted);
+        self.bring_in(*id, place, table, &mut plan.leaves.nodes, wanted, |_, _| {})
+    }
+
+    /// Brings in the groups of rows that cursors have passed; calls `loaded` with the place of the GROUP BY and the
+    /// number of each, and the task time that its image is of.
+    pub(super) fn bring_in_passed(
+        &mut self,
+        plan: &mut Plan,
+        streams: &Streams,
+        mut loaded: impl FnMut(usize, u32, Option<Micros>),
+    ) -> Result<(), Error> {
+        for (place, grouping) in plan.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, layout, table: Groups::Cached(table), .. }) = grouping else { continue };
+            let mut wanted = Vec::new();
+            for cursor in plan.leaves.cursors_of(place) {
+                let elements = streams.get(StreamId::Cursor(cursor));
+                if !elements.is_empty() {
+                    let numbers = elements.column(*layout).as_primitive::<UInt32Type>().values();
+                    wanted.extend(numbers.iter().filter(|number| table.is_cold(**number)));
+                }
+            }
+            self.bring_in(*id, place, table, &mut plan.leaves.nodes, wanted, |group, as_of| {
+                loaded(place, group, as_of);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Turns numbers of groups into slots, in the streams and by record.
+    pub(super) fn translate(
+        &mut self,
+        plan: &mut Plan,
+        streams: &mut Streams,
+        mut groups: Vec<ScalarBuffer<u32>>,
+    ) -> Vec<ScalarBuffer<u32>> {
+        for (place, grouping) in plan.groupings.iter_mut().enumerate() {
+            let Some(Grouping { layout, table: Groups::Cached(table), .. }) = grouping else { continue };
+            let mut slots_of = |numbers: &[u32]| -> ScalarBuffer<u32> {
+                self.stats.hits += numbers.len() as u64;
+                let slot = |number: &u32| {
+                    // A row that came before its GROUP BY has a number that means nothing, and no leaf looks at it.
+                    let slot = table.slot(*number).unwrap_or(NO_GROUP);
+                    if slot != NO_GROUP {
+                        table.touch(slot);
+                    }
+                    slot
+                };
+                numbers.iter().map(slot).collect()
+            };
+            groups[place] = slots_of(&groups[place]);
+            let cursors = plan.leaves.cursors_of(place).into_iter().map(StreamId::Cursor);
+            for stream in cursors.chain([StreamId::Batch]) {
+                let elements = streams.get_mut(stream);
+                if elements.is_empty() {
+                    continue;
+                }
+                let slots = slots_of(elements.column(*layout).as_primitive::<UInt32Type>().values());
+                elements.set_column(*layout, Arc::new(UInt32Array::new(slots, None)));
+            }
+        }
+        groups
+    }
+
+    /// Counts the records of a batch; whether memory is to be looked at after them.
+    pub(super) fn is_due(&mut self, plan: &Plan, records: usize) -> bool {
+        let slots: usize = plan.groupings.iter().flatten().map(|grouping| grouping.table.slots()).sum();
+        self.unchecked += records;
+        slots < LOOK_ALWAYS || self.unchecked >= slots / FREE_SHARE
+    }
+
+    /// Evicts clean groups and ids where there are more than memory takes, and gives back slots that it does not need.
+    ///
+    /// `held` is what the stage takes, where memory is to be looked at; `may_leave`: there was a marker.
+    pub(super) fn keep_within(
+        &mut self,
+        plan: &mut Plan,
+        ids: Option<&mut Ids>,
+        held: Option<usize>,
+        records: usize,
+        may_leave: bool,
+    ) {
+        let mut excess = held.map_or(0, |held| self.look(plan, held, may_leave));
+        let most = EVICTIONS_PER_RECORD * records + EVICTIONS;
+        if let Some(ids) = ids.filter(|_| self.is_full && may_leave) {
+            self.wants_cycle |= self.evict_ids(ids, most);
+        }
+        let mut is_short = !may_leave;
+        for (place, quota) in self.quotas.iter().enumerate().filter(|_| may_leave) {
+            let Some(Grouping { table, dirty, .. }) = &mut plan.groupings[place] else { continue };
+            let count = table.resident().saturating_sub(quota.groups).min(most);
+            if count == 0 && !table.is_retreating() {
+                continue;
+            }
+            let mut leaves: Vec<(&mut LeafNode, Face)> = plan.leaves.readers_mut(Some(place)).collect();
+            let mut forget = |slot| leaves.iter_mut().for_each(|(node, face)| node.leaf.forget(*face, slot));
+            if count > 0 {
+                let is_clean = |number| dirty.is_clean(number);
+                let evicted = table.make_cached().evict(count, is_clean, &mut forget);
+                self.stats.evictions += evicted as u64;
+                excess = excess.saturating_sub(evicted * quota.each);
+                is_short |= evicted < count;
+            }
+            let Groups::Cached(table) = table else { continue };
+            let resident = table.resident();
+            let left = table.retreat(most, |number| dirty.is_clean(number), &mut forget);
+            self.stats.evictions += (resident - table.resident()) as u64;
+            if let Some(slots) = left {
+                leaves.iter_mut().for_each(|(node, face)| node.leaf.cut(*face, slots));
+            }
+        }
+        let is_over = held.is_some() && excess > 0 && is_short;
+        let can_help = is_over && can_cycle_help(plan, may_leave);
+        self.stats.overruns += u64::from(is_over);
+        self.wants_cycle |= can_help;
+        self.is_over |= can_help && excess > self.memory / OVER_SHARE;
+    }
+
+    /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes
+    /// memory is above its bound.
+    fn look(&mut self, plan: &mut Plan, held: usize, may_leave: bool) -> usize {
+        let sizes = Sizes::of(plan);
+        let used = held.saturating_sub(sizes.free());
+        let much = self.memory / CYCLE_SHARE;
+        let is_hastened = may_leave
+            && sizes.changed(plan, Dirty::changed_at_most) > much
+            && sizes.changed(plan, Dirty::changed) > much
+            && can_cycle_help(plan, may_leave);
+        self.unchecked = 0;
+        let full_at = self.full_at();
+        self.is_full = used > full_at;
+        let groupings = || {
+            let all = plan.groupings.iter().zip(&sizes.0);
+            all.filter_map(|(grouping, size)| Some((grouping.as_ref()?, size)))
+        };
+        let in_slots: usize = groupings().map(|(_, size)| size.used()).sum();
+        self.wants_cycle |= is_hastened;
+        let groupings = groupings().count().max(1);
+        self.quotas.clear();
+        for size in &sizes.0 {
+            let each = size.each();
+            let groups = if used > full_at {
+                // Each GROUP BY gives its share.
+                let share = (used - full_at) as u128 * size.used() as u128;
+                let share = share.div_ceil(in_slots.max(1) as u128) as usize;
+                size.resident.saturating_sub(share.div_ceil(each))
+            } else {
+                size.resident + (full_at - used) / groupings / each
+            };
+            self.quotas.push(Quota { groups, each });
+        }
+        if held > self.memory && used <= self.memory {
+            for (grouping, size) in plan.groupings.iter_mut().zip(&sizes.0) {
+                let Some(Grouping { table: Groups::Cached(table), .. }) = grouping else { continue };
+                let free = size.slots - size.resident;
+                let slots = ((held - full_at) / groupings / size.each()).min(free);
+                if slots > size.slots / SLOTS_SHARE {
+                    table.begin_retreat(size.slots - slots);
+                }
+            }
+        }
+        used.saturating_sub(self.memory)
+    }
+
+    /// Whether so many groups have changed that few could leave memory if those that only edges have changed stayed as
+    /// they are.
+    pub(super) fn is_much_passed(&self, plan: &Plan) -> bool {
+        Sizes::of(plan).changed(plan, Dirty::changed) > self.memory / PASSED_SHARE
+    }
+
+    /// Whether groups take what they may before memory is full; `held` is what the stage takes.
+    pub(super) fn is_filled(&self, plan: &Plan, held: usize) -> bool {
+        held.saturating_sub(Sizes::of(plan).free()) >= self.full_at()
+    }
+
+    /// As [`Stage::fill`]; `others` is what the stage takes without its plan.
+    fn fill<'a>(
+        &mut self,
+        plan: &mut Plan,
+        others: usize,
+        entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<bool, Error> {
+        for (key, value) in entries {
+            let Key::Group { grouping, group } = Key::parse(key)? else { continue };
+            let is_it = |other: &Option<Grouping>| other.as_ref().is_some_and(|other| other.id == grouping);
+            let Some(place) = plan.groupings.iter().position(is_it) else { continue };
+            if self.room == 0 && !self.make_room(plan, others, place) {
+                return Ok(false);
+            }
+            let Some(Grouping { table: Groups::Cached(table), .. }) = &mut plan.groupings[place] else {
+                continue;
+            };
+            if !table.may_fill(group) {
+                continue;
+            }
+            load_cold(table, &mut plan.leaves.nodes, (place, group), key, value)?;
+            self.room = self.room.saturating_sub(1);
+            self.stats.filled += 1;
+        }
+        Ok(plan.groupings.iter().flatten().any(|grouping| grouping.table.resident() < grouping.table.live()))
+    }
+
+    /// Looks for how many groups there is room; whether there is any.
+    fn make_room(&mut self, plan: &Plan, others: usize, place: usize) -> bool {
+        let sizes = Sizes::of(plan);
+        let used = (plan.bytes() + others).saturating_sub(sizes.free());
+        let size = sizes.0[place];
+        // Half of it, as groups differ, and not many more than there are, which say what one takes: then it is looked at
+        // again.
+        let room = self.full_at().saturating_sub(used) / size.each() / 2;
+        self.room = room.min((size.resident / 4).max(FILL_BLIND));
+        self.room > 0
+    }
+
+    fn stats_of(&self, plan: &Plan, records: &Records) -> CacheStats {
+        let mut stats = self.stats;
+        for grouping in plan.groupings.iter().flatten() {
+            stats.resident += grouping.table.resident() as u64;
+            stats.cold += (grouping.table.live() - grouping.table.resident()) as u64;
+            if let Groups::Cached(table) = &grouping.table {
+                stats.key_bytes += (table.key_bytes() + grouping.dirty.bytes()) as u64;
+            }
+        }
+        if let Some(ids) = records.judge.known_ids() {
+            (stats.ids, stats.cold_ids) = (ids.len() as u64, ids.cold_len() as u64);
+            stats.key_bytes += ids.cold_bytes() as u64;
+        }
+        stats
+    }
 }
 
 /// Values of keys, a slice at a time.
@@ -233,324 +479,38 @@ fn load_cold(
     Ok(head.as_of)
 }
 
-impl Stage {
-    /// Bounds the memory of groups, and says where those that leave it come back from: the back end that gets what
-    /// this stage hands over. Before that, and before the first marker, all groups stay in memory.
-    ///
-    /// Whoever bounds a stage calls [`Stage::written`] when a cycle's changes can be read back.
-    pub fn bound(&mut self, memory: usize, reader: Arc<dyn GroupReader>) {
-        self.cache = Some(Cache::new(memory, reader));
-    }
+/// Whether there are enough changed groups for the end of the cycle to let some leave memory.
+fn can_cycle_help(plan: &Plan, may_leave: bool) -> bool {
+    !may_leave
+        || plan.groupings.iter().flatten().map(|grouping| grouping.dirty.changed()).sum::<usize>() >= FEW
+}
 
-    /// Counts of groups in memory and of reads; `None` if nothing bounds the memory.
-    pub fn cache_stats(&self) -> Option<CacheStats> {
-        let mut stats = self.cache.as_ref()?.stats;
-        for grouping in self.plan.groupings.iter().flatten() {
-            stats.resident += grouping.table.resident() as u64;
-            stats.cold += (grouping.table.live() - grouping.table.resident()) as u64;
-            if let Groups::Cached(table) = &grouping.table {
-                stats.key_bytes += (table.key_bytes() + grouping.dirty.bytes()) as u64;
-            }
-        }
-        if let Some(ids) = self.records.judge.known_ids() {
-            (stats.ids, stats.cold_ids) = (ids.len() as u64, ids.cold_len() as u64);
-            stats.key_bytes += ids.cold_bytes() as u64;
-        }
-        Some(stats)
-    }
+/// What the slots of each GROUP BY take.
+struct Sizes(Vec<Size>);
 
-    /// Whether the cycle should end soon: more than a quarter of the memory has changed in it, or memory is above its
-    /// bound for want of groups that are clean.
-    pub fn wants_cycle(&self) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.wants_cycle)
-    }
-
-    /// Whether memory is above its bound by half of it, and stays there until the cycle has ended and is written.
-    pub fn is_over_memory(&self) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.is_over)
-    }
-
-    /// Brings in the groups that the keys of a batch may be of.
-    pub(super) fn bring_in_keys(
-        &mut self,
-        place: usize,
-        keys: &[ArrayRef],
-        rows: usize,
-    ) -> Result<(), Error> {
-        let Some(cache) = &mut self.cache else { return Ok(()) };
-        let Some(Grouping { id, table: Groups::Cached(table), .. }) = &mut self.plan.groupings[place] else {
-            return Ok(());
-        };
-        let mut wanted = Vec::new();
-        table.wanted(keys, rows, &mut wanted);
-        cache.bring_in(*id, place, table, &mut self.plan.leaves.nodes, wanted, |_, _| {})
-    }
-
-    /// Brings in the groups of rows that cursors have passed; calls `loaded` with the place of the GROUP BY and the
-    /// number of each, and the task time that its image is of.
-    pub(super) fn bring_in_passed(
-        &mut self,
-        streams: &Streams,
-        mut loaded: impl FnMut(usize, u32, Option<Micros>),
-    ) -> Result<(), Error> {
-        let Some(cache) = &mut self.cache else { return Ok(()) };
-        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
-            let Some(Grouping { id, layout, table: Groups::Cached(table), .. }) = grouping else { continue };
-            let mut wanted = Vec::new();
-            for cursor in self.plan.leaves.cursors_of(place) {
-                let elements = streams.get(StreamId::Cursor(cursor));
-                if !elements.is_empty() {
-                    let numbers = elements.column(*layout).as_primitive::<UInt32Type>().values();
-                    wanted.extend(numbers.iter().filter(|number| table.is_cold(**number)));
-                }
-            }
-            cache.bring_in(*id, place, table, &mut self.plan.leaves.nodes, wanted, |group, as_of| {
-                loaded(place, group, as_of);
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Turns numbers of groups into slots, in the streams and by record.
-    pub(super) fn translate(
-        &mut self,
-        streams: &mut Streams,
-        mut groups: Vec<ScalarBuffer<u32>>,
-    ) -> Vec<ScalarBuffer<u32>> {
-        let Some(cache) = &mut self.cache else { return groups };
-        for (place, grouping) in self.plan.groupings.iter_mut().enumerate() {
-            let Some(Grouping { layout, table: Groups::Cached(table), .. }) = grouping else { continue };
-            let mut slots_of = |numbers: &[u32]| -> ScalarBuffer<u32> {
-                cache.stats.hits += numbers.len() as u64;
-                let slot = |number: &u32| {
-                    // A row that came before its GROUP BY has a number that means nothing, and no leaf looks at it.
-                    let slot = table.slot(*number).unwrap_or(NO_GROUP);
-                    if slot != NO_GROUP {
-                        table.touch(slot);
-                    }
-                    slot
-                };
-                numbers.iter().map(slot).collect()
-            };
-            groups[place] = slots_of(&groups[place]);
-            let cursors = self.plan.leaves.cursors_of(place).into_iter().map(StreamId::Cursor);
-            for stream in cursors.chain([StreamId::Batch]) {
-                let elements = streams.get_mut(stream);
-                if elements.is_empty() {
-                    continue;
-                }
-                let slots = slots_of(elements.column(*layout).as_primitive::<UInt32Type>().values());
-                elements.set_column(*layout, Arc::new(UInt32Array::new(slots, None)));
-            }
-        }
-        groups
-    }
-
-    /// Evicts clean groups where there are more than memory takes, and gives back slots that it does not need.
-    pub(super) fn keep_within_memory(&mut self, records: usize) {
-        let slots: usize = self.plan.groupings.iter().flatten().map(|grouping| grouping.table.slots()).sum();
-        let Some(cache) = &mut self.cache else { return };
-        cache.unchecked += records;
-        let is_due = slots < LOOK_ALWAYS || cache.unchecked >= slots / FREE_SHARE;
-        let mut excess = if is_due { self.look_at_memory() } else { 0 };
-        let Some(cache) = &mut self.cache else { return };
-        let most = EVICTIONS_PER_RECORD * records + EVICTIONS;
-        let is_full = cache.is_full && self.checkpoint.is_some();
-        let ids_stay = is_full && self.evict_ids(most);
-        let Some(cache) = &mut self.cache else { return };
-        cache.wants_cycle |= ids_stay;
-        let mut is_short = self.checkpoint.is_none();
-        for (place, quota) in cache.quotas.iter().enumerate().filter(|_| self.checkpoint.is_some()) {
-            let Some(Grouping { table, dirty, .. }) = &mut self.plan.groupings[place] else { continue };
-            let count = table.resident().saturating_sub(quota.groups).min(most);
-            if count == 0 && !table.is_retreating() {
-                continue;
-            }
-            let mut leaves: Vec<(&mut LeafNode, Face)> = self.plan.leaves.readers_mut(Some(place)).collect();
-            let mut forget = |slot| leaves.iter_mut().for_each(|(node, face)| node.leaf.forget(*face, slot));
-            if count > 0 {
-                let is_clean = |number| dirty.is_clean(number);
-                let evicted = table.make_cached().evict(count, is_clean, &mut forget);
-                cache.stats.evictions += evicted as u64;
-                excess = excess.saturating_sub(evicted * quota.each);
-                is_short |= evicted < count;
-            }
-            let Groups::Cached(table) = table else { continue };
-            let resident = table.resident();
-            let left = table.retreat(most, |number| dirty.is_clean(number), &mut forget);
-            cache.stats.evictions += (resident - table.resident()) as u64;
-            if let Some(slots) = left {
-                leaves.iter_mut().for_each(|(node, face)| node.leaf.cut(*face, slots));
-            }
-        }
-        let is_over = is_due && excess > 0 && is_short;
-        let can_help = is_over && self.can_cycle_help();
-        let Some(cache) = &mut self.cache else { return };
-        cache.stats.overruns += u64::from(is_over);
-        cache.wants_cycle |= can_help;
-        cache.is_over |= can_help && excess > cache.memory / OVER_SHARE;
-    }
-
-    /// Whether there are enough changed groups for the end of the cycle to let some leave memory.
-    fn can_cycle_help(&self) -> bool {
-        self.checkpoint.is_none()
-            || self.plan.groupings.iter().flatten().map(|grouping| grouping.dirty.changed()).sum::<usize>()
-                >= FEW
-    }
-
-    /// Whether so many groups have changed that few could leave memory if those that only edges have changed stayed as
-    /// they are.
-    pub(super) fn is_much_passed(&self) -> bool {
-        let Some(cache) = &self.cache else { return false };
-        self.changed_bytes(&self.sizes(), Dirty::changed) > cache.memory / PASSED_SHARE
-    }
-
-    /// What the groups take that have changed, as `changed` counts them.
-    fn changed_bytes(&self, sizes: &[Size], changed: fn(&Dirty) -> usize) -> usize {
-        let groupings = self.plan.groupings.iter().zip(sizes);
-        let changed =
-            groupings.filter_map(|(grouping, size)| Some(changed(&grouping.as_ref()?.dirty) * size.each()));
-        changed.sum()
-    }
-
-    /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes
-    /// memory is above its bound.
-    fn look_at_memory(&mut self) -> usize {
-        let sizes = self.sizes();
-        let (used, held) = (self.used_bytes(&sizes), self.state_bytes());
-        let much = self.cache.as_ref().map_or(usize::MAX, |cache| cache.memory / CYCLE_SHARE);
-        let is_hastened = self.checkpoint.is_some()
-            && self.changed_bytes(&sizes, Dirty::changed_at_most) > much
-            && self.changed_bytes(&sizes, Dirty::changed) > much
-            && self.can_cycle_help();
-        let Some(cache) = &mut self.cache else { return 0 };
-        cache.unchecked = 0;
-        let full_at = cache.full_at();
-        cache.is_full = used > full_at;
-        let groupings = || {
-            let all = self.plan.groupings.iter().zip(&sizes);
-            all.filter_map(|(grouping, size)| Some((grouping.as_ref()?, size)))
-        };
-        let in_slots: usize = groupings().map(|(_, size)| size.used()).sum();
-        cache.wants_cycle |= is_hastened;
-        let groupings = groupings().count().max(1);
-        cache.quotas.clear();
-        for size in &sizes {
-            let each = size.each();
-            let groups = if used > full_at {
-                // Each GROUP BY gives its share.
-                let share = (used - full_at) as u128 * size.used() as u128;
-                let share = share.div_ceil(in_slots.max(1) as u128) as usize;
-                size.resident.saturating_sub(share.div_ceil(each))
-            } else {
-                size.resident + (full_at - used) / groupings / each
-            };
-            cache.quotas.push(Quota { groups, each });
-        }
-        if held > cache.memory && used <= cache.memory {
-            for (grouping, size) in self.plan.groupings.iter_mut().zip(&sizes) {
-                let Some(Grouping { table: Groups::Cached(table), .. }) = grouping else { continue };
-                let free = size.slots - size.resident;
-                let slots = ((held - full_at) / groupings / size.each()).min(free);
-                if slots > size.slots / SLOTS_SHARE {
-                    table.begin_retreat(size.slots - slots);
-                }
-            }
-        }
-        used.saturating_sub(cache.memory)
-    }
-
-    /// A scan of the back end begins now, whose groups [`Stage::fill`] is to bring in.
-    pub fn begin_fill(&mut self) {
-        for table in self.cached() {
-            table.begin_fill();
-        }
-    }
-
-    /// Brings in those groups of a scan's entries that are out of memory and have not been in it since the scan began,
-    /// while memory has room. Whether more of the scan is of use.
-    ///
-    /// # Errors
-    /// [`Class::Corrupt`](thalweg_types::Class) if this stage has not handed the entry over.
-    pub fn fill<'a>(
-        &mut self,
-        entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> Result<bool, Error> {
-        for (key, value) in entries {
-            let Key::Group { grouping, group } = Key::parse(key)? else { continue };
-            let is_it = |other: &Option<Grouping>| other.as_ref().is_some_and(|other| other.id == grouping);
-            let Some(place) = self.plan.groupings.iter().position(is_it) else { continue };
-            let room = self.cache.as_ref().map_or(0, |cache| cache.room);
-            if room == 0 && !self.make_room(place) {
-                return Ok(false);
-            }
-            let Some(Grouping { table: Groups::Cached(table), .. }) = &mut self.plan.groupings[place] else {
-                continue;
-            };
-            if !table.may_fill(group) {
-                continue;
-            }
-            load_cold(table, &mut self.plan.leaves.nodes, (place, group), key, value)?;
-            if let Some(cache) = &mut self.cache {
-                cache.room = cache.room.saturating_sub(1);
-                cache.stats.filled += 1;
-            }
-        }
-        Ok(self
-            .plan
-            .groupings
-            .iter()
-            .flatten()
-            .any(|grouping| grouping.table.resident() < grouping.table.live()))
-    }
-
-    /// No more groups of a scan come.
-    pub fn end_fill(&mut self) {
-        for table in self.cached() {
-            table.end_fill();
-        }
-    }
-
-    /// Looks for how many groups there is room; whether there is any.
-    fn make_room(&mut self, place: usize) -> bool {
-        let sizes = self.sizes();
-        let (used, size) = (self.used_bytes(&sizes), sizes[place]);
-        let Some(cache) = &mut self.cache else { return false };
-        // Half of it, as groups differ, and not many more than there are, which say what one takes: then it is looked at
-        // again.
-        let room = cache.full_at().saturating_sub(used) / size.each() / 2;
-        cache.room = room.min((size.resident / 4).max(FILL_BLIND));
-        cache.room > 0
-    }
-
-    fn cached(&mut self) -> impl Iterator<Item = &mut Cached> {
-        self.plan.groupings.iter_mut().flatten().filter_map(|grouping| match &mut grouping.table {
-            Groups::Cached(table) => Some(&mut **table),
-            Groups::Dense(_) => None,
-        })
-    }
-
-    /// Whether groups take what they may before memory is full.
-    pub(super) fn is_full(&self) -> bool {
-        let full_at = self.cache.as_ref().map_or(usize::MAX, Cache::full_at);
-        full_at < usize::MAX && self.used_bytes(&self.sizes()) >= full_at
-    }
-
-    fn sizes(&self) -> Vec<Size> {
+impl Sizes {
+    fn of(plan: &Plan) -> Self {
         let size = |(place, grouping): (usize, &Option<Grouping>)| {
             let Some(grouping) = grouping else { return Size::default() };
-            let parts = self.plan.leaves.readers(Some(place));
+            let parts = plan.leaves.readers(Some(place));
             let leaves: usize = parts.map(|(node, face)| node.leaf.bytes_of(face)).sum();
             let table = &grouping.table;
             Size { bytes: leaves + table.slot_bytes(), slots: table.slots(), resident: table.resident() }
         };
-        self.plan.groupings.iter().enumerate().map(size).collect()
+        Self(plan.groupings.iter().enumerate().map(size).collect())
     }
 
-    /// [`Stage::state_bytes`] without what free slots take.
-    fn used_bytes(&self, sizes: &[Size]) -> usize {
-        let free: usize = sizes.iter().map(|size| size.bytes - size.used()).sum();
-        self.state_bytes().saturating_sub(free)
+    /// What free slots take.
+    fn free(&self) -> usize {
+        self.0.iter().map(|size| size.bytes - size.used()).sum()
+    }
+
+    /// What the groups take that have changed, as `changed` counts them.
+    fn changed(&self, plan: &Plan, changed: fn(&Dirty) -> usize) -> usize {
+        let groupings = plan.groupings.iter().zip(&self.0);
+        let changed =
+            groupings.filter_map(|(grouping, size)| Some(changed(&grouping.as_ref()?.dirty) * size.each()));
+        changed.sum()
     }
 }
 
@@ -571,5 +531,61 @@ impl Size {
     /// Bytes of slots in which groups are.
     fn used(self) -> usize {
         (self.bytes as u128 * self.resident as u128 / self.slots.max(1) as u128) as usize
+    }
+}
+
+impl Stage {
+    /// Bounds the memory of groups, and says where those that leave it come back from: the back end that gets what
+    /// this stage hands over. Before that, and before the first marker, all groups stay in memory.
+    ///
+    /// Whoever bounds a stage calls [`Stage::written`] when a cycle's changes can be read back.
+    pub fn bound(&mut self, memory: usize, reader: Arc<dyn GroupReader>) {
+        self.cache = Some(Cache::new(memory, reader));
+    }
+
+    /// Counts of groups in memory and of reads; `None` if nothing bounds the memory.
+    pub fn cache_stats(&self) -> Option<CacheStats> {
+        Some(self.cache.as_ref()?.stats_of(&self.plan, &self.records))
+    }
+
+    /// Whether the cycle should end soon: more than a quarter of the memory has changed in it, or memory is above its
+    /// bound for want of groups that are clean.
+    pub fn wants_cycle(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.wants_cycle)
+    }
+
+    /// Whether memory is above its bound by half of it, and stays there until the cycle has ended and is written.
+    pub fn is_over_memory(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_over)
+    }
+
+    /// A scan of the back end begins now, whose groups [`Stage::fill`] is to bring in.
+    pub fn begin_fill(&mut self) {
+        for table in self.plan.cached() {
+            table.begin_fill();
+        }
+    }
+
+    /// Brings in those groups of a scan's entries that are out of memory and have not been in it since the scan began,
+    /// while memory has room. Whether more of the scan is of use.
+    ///
+    /// # Errors
+    /// [`Class::Corrupt`](thalweg_types::Class) if this stage has not handed the entry over.
+    pub fn fill<'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<bool, Error> {
+        let others = self.records.bytes() + self.checkpoint.as_ref().map_or(0, Checkpoint::bytes);
+        match &mut self.cache {
+            Some(cache) => cache.fill(&mut self.plan, others, entries),
+            None => Ok(false),
+        }
+    }
+
+    /// No more groups of a scan come.
+    pub fn end_fill(&mut self) {
+        for table in self.plan.cached() {
+            table.end_fill();
+        }
     }
 }

@@ -339,7 +339,7 @@ impl Stage {
             as_of,
             is_first,
             is_bounded: self.cache.is_some(),
-            is_round: self.is_much_passed(),
+            is_round: self.cache.as_ref().is_some_and(|cache| cache.is_much_passed(&self.plan)),
         };
         self.plan.freeze(&marker);
         let is_whole = self.plan.leaves.is_whole();

@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 
 use thalweg_types::{Error, Micros};
 
-use super::cache::missing;
+use super::Manifest;
+use super::cache::{Cache, missing};
 use super::changes::Key;
+use super::records::Records;
 use super::restore::contradiction;
-use super::{Manifest, Stage};
+use crate::ids::Ids;
 use crate::image::{self, Malformed, Reader};
+use crate::judge::Judge;
 use crate::key;
 
 /// Frames that are in memory at once while they are read: a few megabytes.
@@ -29,16 +32,15 @@ pub(super) struct ComingIds {
     next: Option<u64>,
 }
 
-impl Stage {
+impl Cache {
     /// Reads back what it takes to know whether ids of a batch were seen, where they may be out of memory.
-    pub(super) fn recall_ids(&mut self, keys: Option<&[Option<key::Key>]>) -> Result<(), Error> {
-        let (Some(keys), Some(cache)) = (keys, &mut self.cache) else { return Ok(()) };
-        let now = self.records.task_time().unwrap_or(Micros::MIN);
-        let Some(ids) = self.records.judge.ids() else { return Ok(()) };
+    pub(super) fn recall_ids(&mut self, judge: &mut Judge, keys: &[Option<key::Key>]) -> Result<(), Error> {
+        let now = judge.task_time().unwrap_or(Micros::MIN);
+        let Some(ids) = judge.ids() else { return Ok(()) };
         let frames: Vec<Key> = ids.doubtful(keys.iter().flatten(), now).into_iter().map(Key::Ids).collect();
-        cache.stats.misses += frames.len() as u64;
+        self.stats.misses += frames.len() as u64;
         for frames in frames.chunks(FRAMES) {
-            cache.read(frames, |key, bytes, value| {
+            self.read(frames, |key, bytes, value| {
                 let mut image = image::open(bytes, value.ok_or_else(|| missing(key))?)?;
                 Ok(ids.recall(&mut image)?)
             })?;
@@ -47,18 +49,20 @@ impl Stage {
     }
 
     /// Lets up to `count` ids leave memory, if they take more than their share of it. Whether they still do.
-    pub(super) fn evict_ids(&mut self, count: usize) -> bool {
-        let (Some(cache), Some(ids)) = (&mut self.cache, self.records.judge.ids()) else { return false };
-        let evicted = ids.evict(count, cache.memory / SHARE);
-        cache.stats.evictions += evicted as u64;
-        evicted < count && ids.is_above(cache.memory / SHARE)
+    pub(super) fn evict_ids(&mut self, ids: &mut Ids, count: usize) -> bool {
+        let evicted = ids.evict(count, self.memory / SHARE);
+        self.stats.evictions += evicted as u64;
+        evicted < count && ids.is_above(self.memory / SHARE)
     }
+}
 
+impl ComingIds {
     /// Takes over a frame of ids that a checkpoint names, in its turn.
-    pub(super) fn load_ids(
+    pub(super) fn load(
         &mut self,
         manifest: &Manifest,
-        coming: &mut ComingIds,
+        records: &mut Records,
+        mut cache: Option<&mut Cache>,
         number: u64,
         image: &mut Reader<'_>,
     ) -> Result<(), Malformed> {
@@ -66,53 +70,60 @@ impl Stage {
         let Some(saved) = saved else {
             return Err(image.malformed("frame of ids", "one that the manifest names", number));
         };
-        if !self.records.has_ids_of(manifest) {
-            coming.next = Some(saved.frames.end);
+        if !records.has_ids_of(manifest) {
+            self.next = Some(saved.frames.end);
             return Ok(());
         }
-        let next = coming.next.get_or_insert(saved.frames.start);
+        let next = self.next.get_or_insert(saved.frames.start);
         if number != *next {
-            coming.early.insert(number, image.rest().to_vec());
+            self.early.insert(number, image.rest().to_vec());
             return Ok(());
         }
         let now = manifest.task_time.unwrap_or(Micros::MIN);
-        self.load_frame(number, now, image)?;
+        load_frame(records, cache.as_deref_mut(), (number, now), image)?;
         *next += 1;
-        while let Some(frame) = coming.early.remove(next) {
-            self.load_frame(*next, now, &mut Reader::new(&frame))?;
+        while let Some(frame) = self.early.remove(next) {
+            load_frame(records, cache.as_deref_mut(), (*next, now), &mut Reader::new(&frame))?;
             *next += 1;
         }
         Ok(())
     }
 
-    fn load_frame(&mut self, number: u64, now: Micros, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let Some(ids) = self.records.judge.ids() else { return Ok(()) };
-        ids.load_frame(number, now, image)?;
-        image.finish("frame of ids")?;
-        self.evict_ids(usize::MAX);
-        Ok(())
-    }
-
     /// All frames have come; keys of those that are not looked for any more go to `gone`.
-    pub(super) fn loaded_ids(
-        &mut self,
+    pub(super) fn finish(
+        &self,
         manifest: &Manifest,
-        coming: &ComingIds,
+        records: &mut Records,
         gone: &mut Vec<Key>,
     ) -> Result<(), Error> {
         let Some(saved) = &manifest.ids else { return Ok(()) };
-        if !self.records.has_ids_of(manifest) {
+        if !records.has_ids_of(manifest) {
             gone.extend(saved.frames.clone().map(Key::Ids));
-        } else if coming.next.unwrap_or(saved.frames.start) != saved.frames.end {
-            let next = coming.next.unwrap_or(saved.frames.start);
+        } else if self.next.unwrap_or(saved.frames.start) != saved.frames.end {
+            let next = self.next.unwrap_or(saved.frames.start);
             return Err(contradiction(&format_args!(
                 "expected frames of ids {:?}, got none with number {next}",
                 saved.frames
             )));
         }
-        if let Some(ids) = self.records.judge.ids() {
+        if let Some(ids) = records.judge.ids() {
             ids.loaded(saved.frames.end);
         }
         Ok(())
     }
+}
+
+fn load_frame(
+    records: &mut Records,
+    cache: Option<&mut Cache>,
+    (number, now): (u64, Micros),
+    image: &mut Reader<'_>,
+) -> Result<(), Malformed> {
+    let Some(ids) = records.judge.ids() else { return Ok(()) };
+    ids.load_frame(number, now, image)?;
+    image.finish("frame of ids")?;
+    if let Some(cache) = cache {
+        cache.evict_ids(ids, usize::MAX);
+    }
+    Ok(())
 }

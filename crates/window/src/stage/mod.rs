@@ -33,6 +33,7 @@ mod leaves;
 mod manifest;
 mod matching;
 mod nodes;
+mod numbers;
 mod outputs;
 mod passed;
 mod plan;
@@ -48,18 +49,15 @@ mod sweep;
 mod tags;
 
 use arrow_array::ArrayRef;
-use arrow_buffer::ScalarBuffer;
 use thalweg_expr::SqlError;
 use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, DataType, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
 
-use crate::judge::Verdicts;
 use crate::plan::PlannedQuery;
 use crate::query::Query;
 use crate::reservoir::CHUNK_ROWS;
 use cache::Cache;
 use checkpoint::Checkpoint;
-use guard::Evaluated;
 use nodes::{Arg, Filter, Grouping, LeafNode, Window};
 use plan::Plan;
 use records::Records;
@@ -275,8 +273,8 @@ impl Stage {
     /// Where the group is not in memory and cannot be read back.
     pub fn read(&mut self, query: &str, fields: &[ArrayRef]) -> Result<Option<Present>, Error> {
         let (grouping, key) = self.plan.key_of(query, fields);
-        if let Some(grouping) = grouping {
-            self.bring_in_keys(grouping, &key, 1)?;
+        if let (Some(cache), Some(grouping)) = (&mut self.cache, grouping) {
+            cache.bring_in_keys(&mut self.plan, grouping, &key, 1)?;
         }
         Ok(self.plan.present(query, &key, self.task_time()))
     }
@@ -297,14 +295,17 @@ impl Stage {
         let input = self.plan.input.project(batch);
         let evaluated = self.plan.evaluate(&input)?;
         let ids = self.records.ids_of(batch);
-        self.recall_ids(ids.as_deref())?;
+        if let (Some(cache), Some(ids)) = (&mut self.cache, &ids) {
+            cache.recall_ids(&mut self.records.judge, ids)?;
+        }
         let verdicts = self.records.judge(batch, ids.as_deref());
         let accepted = verdicts.accepted.as_deref();
         if let Some(begins) = self.records.tell_begin(&verdicts) {
             self.plan.tell_begin(begins);
         }
 
-        let groups = self.number_groups(&evaluated, &verdicts)?;
+        let groups =
+            self.plan.number_groups(&evaluated, &verdicts, self.cache.as_mut(), self.checkpoint.as_mut())?;
         let arrivals = self.plan.layout.seq().map(|_| self.records.arrivals(batch));
         let columns = self.plan.layout_columns(&evaluated, &verdicts, &groups, arrivals);
 
@@ -312,67 +313,40 @@ impl Stage {
         let width = columns.len();
         let mut streams = Streams::new(Elements::of_batch(&columns, count, accepted), passed, width);
 
-        self.bring_in_passed(&streams, |_, _, _| {})?;
+        if let Some(cache) = &mut self.cache {
+            cache.bring_in_passed(&mut self.plan, &streams, |_, _, _| {})?;
+        }
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.note_changes(&mut self.plan, &streams, &groups, count);
         }
-        let slots = self.translate(&mut streams, groups);
+        let slots = match &mut self.cache {
+            Some(cache) => cache.translate(&mut self.plan, &mut streams, groups),
+            None => groups,
+        };
         let values = self.plan.run_leaves(&streams, &verdicts, &slots, count);
         let answers = self.plan.assemble(&values, &evaluated, &verdicts, self.records.late)?;
         if let Some(now) = self.records.task_time() {
             self.plan.sweep(count, now, self.checkpoint.as_mut());
+            if let Some(cache) = &mut self.cache {
+                cache.visit_cold(&mut self.plan, count, now)?;
+            }
         }
-        self.visit_cold(count)?;
         self.keep_within_memory(count);
         Ok(answers)
     }
 
-    /// Group numbers of every record, by grouping.
-    fn number_groups(
-        &mut self,
-        evaluated: &Evaluated,
-        verdicts: &Verdicts,
-    ) -> Result<Vec<ScalarBuffer<u32>>, Error> {
-        let mut numbers = Vec::with_capacity(self.plan.groupings.len());
-        let mut claimed: Vec<(u32, Option<Micros>)> = Vec::new();
-        let mut came: Vec<u32> = Vec::new();
-        for place in 0..self.plan.groupings.len() {
-            let keys = &evaluated.keys[place];
-            let values = self.plan.groupings[place].as_ref().and_then(|grouping| grouping.values_of);
-            let with_values = values.map(|values| self.plan.with_values(values, evaluated, verdicts));
-            let accepted = with_values.as_deref().or(verdicts.accepted.as_deref());
-            self.bring_in_keys(place, keys, verdicts.times.len())?;
-            let Some(Grouping { id, table, dirty, tags, .. }) = &mut self.plan.groupings[place] else {
-                numbers.push(ScalarBuffer::from(Vec::new()));
-                continue;
-            };
-            let is_frozen = dirty.left() > 0;
-            let before = |group: u32, newest: Option<Micros>| {
-                if newest.is_none() {
-                    came.push(group);
-                }
-                if is_frozen && dirty.claim(group) {
-                    claimed.push((group, newest));
-                }
-            };
-            numbers.push(table.number(keys, &verdicts.times, accepted, before));
-            for (group, newest) in claimed.drain(..) {
-                let entry = newest.and_then(|newest| {
-                    let (slot, key, _) = table.entry(group)?;
-                    Some((slot, key, newest))
-                });
-                if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.save_group((*id, group), entry, Some(place), &self.plan.leaves);
-                }
-            }
-            if self.checkpoint.is_some() {
-                tags.came(&came);
-            }
-            if let Some(cache) = &mut self.cache {
-                cache.came(came.len());
-            }
-            came.clear();
+    /// Lets groups and ids leave memory where they take more than they may.
+    fn keep_within_memory(&mut self, records: usize) {
+        let is_due = self.cache.as_mut().is_some_and(|cache| cache.is_due(&self.plan, records));
+        let held = is_due.then(|| self.state_bytes());
+        if let Some(cache) = &mut self.cache {
+            let may_leave = self.checkpoint.is_some();
+            cache.keep_within(&mut self.plan, self.records.judge.ids(), held, records, may_leave);
         }
-        Ok(numbers)
+    }
+
+    /// Whether groups take what they may before memory is full.
+    fn is_full(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_filled(&self.plan, self.state_bytes()))
     }
 }

@@ -16,6 +16,7 @@ use super::layout::LayoutColumns;
 use super::leaves::Leaves;
 use super::nodes::{Arg, Filter, Grouping};
 use super::queries::QueryState;
+use crate::groups::{Cached, Groups};
 
 pub(super) struct Plan {
     pub(super) input: Input,
@@ -65,6 +66,14 @@ impl Plan {
     pub(super) fn groups(&self) -> usize {
         let own = self.groupings.iter().flatten().filter(|grouping| grouping.values_of.is_none());
         own.map(|grouping| grouping.table.live()).sum()
+    }
+
+    /// Tables of which groups may be out of memory.
+    pub(super) fn cached(&mut self) -> impl Iterator<Item = &mut Cached> {
+        self.groupings.iter_mut().flatten().filter_map(|grouping| match &mut grouping.table {
+            Groups::Cached(table) => Some(&mut **table),
+            Groups::Dense(_) => None,
+        })
     }
 
     /// A marker: groups that have changed since the last one are to be written.

@@ -18,11 +18,15 @@ use arrow_array::types::UInt32Type;
 use foldhash::fast::RandomState;
 use thalweg_types::{Error, Micros};
 
+use super::Grouping;
+use super::cache::Cache;
 use super::leaf::Turn;
 use super::nodes::Face;
+use super::plan::Plan;
+use super::records::Records;
 use super::stream::{Columns, Elements, Selection, StreamId, Streams};
-use super::{Grouping, Stage};
 use crate::agg::NO_GROUP;
+use crate::reservoir::CursorId;
 
 /// Steps in which the time is passed: rows of one are in memory at once.
 const STEPS: i64 = 64;
@@ -55,42 +59,60 @@ impl ImageTimes {
     }
 }
 
-impl Stage {
+impl Plan {
     /// Lets cursors, which are where they were at task time `from`, move on to the present one.
     ///
     /// # Errors
     /// Where the reservoir or a group cannot be read back.
-    pub(super) fn replay(&mut self, from: Micros, mut images: ImageTimes) -> Result<(), Error> {
-        let Some(now) = self.task_time().filter(|now| from < *now) else { return Ok(()) };
-        for grouping in self.plan.groupings.iter_mut().flatten() {
+    pub(super) fn replay(
+        &mut self,
+        from: Micros,
+        mut images: ImageTimes,
+        records: &mut Records,
+        mut cache: Option<&mut Cache>,
+    ) -> Result<(), Error> {
+        let Some(now) = records.task_time().filter(|now| from < *now) else { return Ok(()) };
+        for grouping in self.groupings.iter_mut().flatten() {
             grouping.dirty.grow(grouping.table.numbers());
         }
-        let columns = self.plan.layout.filled(vec![None; self.plan.layout.len()], 1);
+        let columns = self.layout.filled(vec![None; self.layout.len()], 1);
         let step = (now.saturating_sub(from) / STEPS).max(1);
         let mut time = from;
         while time < now {
             time = if now.saturating_sub(time) <= step { now } else { time + step };
-            let passed = self.records.advance(time)?;
+            let passed = records.advance(time)?;
             let batch = Elements::of_batch(&columns, 1, Some(&[false]));
             let streams = Streams::new(batch, passed, columns.len());
-            self.bring_in_passed(&streams, |place, group, as_of| images.note(place, group, as_of))?;
-            self.replay_step(time, &images, streams);
+            if let Some(cache) = &mut cache {
+                cache.bring_in_passed(self, &streams, |place, group, as_of| {
+                    images.note(place, group, as_of);
+                })?;
+            }
+            let offsets = records.reservoir.cursors();
+            self.replay_step(time, &images, &offsets, streams, cache.as_deref_mut());
         }
         Ok(())
     }
 
-    fn replay_step(&mut self, time: Micros, images: &ImageTimes, mut streams: Streams) {
-        let offsets = self.records.reservoir.cursors();
+    /// `offsets` are those of all cursors.
+    fn replay_step(
+        &mut self,
+        time: Micros,
+        images: &ImageTimes,
+        offsets: &[(CursorId, Micros)],
+        mut streams: Streams,
+        cache: Option<&mut Cache>,
+    ) {
         // What images lack, by stream, GROUP BY and filter; before groups have slots instead of numbers.
         let mut lacking: HashMap<(StreamId, usize, Option<usize>), Selection> = HashMap::new();
-        for node in self.plan.leaves.iter() {
-            let Some(window) = &self.plan.leaves.windows[node.window] else { continue };
-            let filter = node.filter.and_then(|place| self.plan.filters[place].as_ref());
+        for node in self.leaves.iter() {
+            let Some(window) = &self.leaves.windows[node.window] else { continue };
+            let filter = node.filter.and_then(|place| self.filters[place].as_ref());
             let reads = || node.reads();
             for (cursor, place) in
                 window.cursors().flat_map(|cursor| reads().map(move |place| (cursor, place)))
             {
-                let Some(grouping) = &mut self.plan.groupings[place] else { continue };
+                let Some(grouping) = &mut self.groupings[place] else { continue };
                 let id = StreamId::Cursor(cursor);
                 let elements = streams.get(id);
                 if elements.is_empty() || lacking.contains_key(&(id, place, node.filter)) {
@@ -116,10 +138,12 @@ impl Stage {
             }
         }
         let times = [time];
-        let translated = self.plan.groupings.iter().map(|_| vec![NO_GROUP].into()).collect();
-        self.translate(&mut streams, translated);
-        for node in self.plan.leaves.nodes.iter_mut().flatten() {
-            let Some(window) = &self.plan.leaves.windows[node.window] else { continue };
+        if let Some(cache) = cache {
+            let translated = self.groupings.iter().map(|_| vec![NO_GROUP].into()).collect();
+            cache.translate(self, &mut streams, translated);
+        }
+        for node in self.leaves.nodes.iter_mut().flatten() {
+            let Some(window) = &self.leaves.windows[node.window] else { continue };
             let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
             let leaving = window.tail.map(StreamId::Cursor);
             let turn_of = |place: usize| {
@@ -133,15 +157,15 @@ impl Stage {
                     leaving: leaving.map(|id| (streams.get(id), lacking(id))),
                 }
             };
-            let columns = Columns { group: None, seq: self.plan.layout.seq(), has_times: false, values: &[] };
+            let columns = Columns { group: None, seq: self.layout.seq(), has_times: false, values: &[] };
             if let Some(place) = node.grouping
-                && let Some(grouping) = &self.plan.groupings[place]
+                && let Some(grouping) = &self.groupings[place]
             {
                 node.leaf.grow(Face::Groups, grouping.table.slots());
                 node.leaf.run(&turn_of(place), Columns { group: Some(grouping.layout), ..columns });
             }
             for (number, place) in node.values.iter().enumerate() {
-                let Some(values) = &self.plan.groupings[*place] else { continue };
+                let Some(values) = &self.groupings[*place] else { continue };
                 node.leaf.grow(Face::Values(number), values.table.slots());
                 node.leaf.replay_values(
                     number,

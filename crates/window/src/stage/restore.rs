@@ -360,7 +360,10 @@ impl Restoring {
                 self.rows.insert(frame, rows);
                 Ok(())
             }
-            Key::Ids(frame) => self.stage.load_ids(&self.manifest, &mut self.ids, frame, &mut plain()?),
+            Key::Ids(frame) => {
+                let Stage { records, cache, .. } = &mut self.stage;
+                self.ids.load(&self.manifest, records, cache.as_mut(), frame, &mut plain()?)
+            }
         }
     }
 
@@ -456,7 +459,7 @@ impl Restoring {
             mut stage, manifest, queries, kept, has_whole, rows, ids, tagged, is_lazy, images, ..
         } = self;
         let mut gone = Vec::new();
-        stage.loaded_ids(&manifest, &ids, &mut gone)?;
+        ids.finish(&manifest, &mut stage.records, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
         stage.records.load_rows(&rows, &manifest)?;
         let from = stage.plan.replays_from(stage.task_time());
@@ -503,7 +506,7 @@ impl Restoring {
             }
         }
         if let Some(from) = from {
-            stage.replay(from, images)?;
+            stage.plan.replay(from, images, &mut stage.records, stage.cache.as_mut())?;
         }
         checkpoint.hold_chunks(&mut stage.records);
         checkpoint.note_whole(&stage.plan.leaves);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StructArray, UInt32Array, UInt64Array};
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, StructArray, UInt32Array, UInt64Array};
 use arrow_buffer::ScalarBuffer;
 use smallvec::SmallVec;
 use thalweg_types::{Error, LatePolicy};
@@ -14,33 +14,13 @@ use thalweg_types::{Error, LatePolicy};
 use super::Answers;
 use super::guard::{self, Evaluated};
 use super::leaf::Turn;
-use super::nodes::{Face, ValuesOf};
+use super::nodes::Face;
 use super::plan::Plan;
 use super::stream::{self, Columns, Selection, StreamId, Streams};
 use crate::agg::Column;
 use crate::judge::Verdicts;
 
 impl Plan {
-    /// Which records are accepted and have a value that is counted.
-    pub(super) fn with_values(
-        &self,
-        values: ValuesOf,
-        evaluated: &Evaluated,
-        verdicts: &Verdicts,
-    ) -> Vec<bool> {
-        let accepted = verdicts.accepted.as_ref();
-        let filter = values.filter.and_then(|filter| self.filters[filter].as_ref());
-        let bits = filter.and_then(|filter| evaluated.filters.get(&filter.layout));
-        let column = evaluated.columns.get(&values.arg);
-        (0..verdicts.times.len())
-            .map(|row| {
-                accepted.is_none_or(|accepted| accepted[row])
-                    && bits.is_none_or(|bits| bits.value(row))
-                    && column.is_some_and(|column| column.is_valid(row))
-            })
-            .collect()
-    }
-
     /// Columns of the reservoir's layout for a batch.
     ///
     /// `arrivals` are the arrival numbers of its records, if the layout has a place for them.

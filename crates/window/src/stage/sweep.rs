@@ -10,11 +10,11 @@
 
 use thalweg_types::{Error, Micros};
 
-use super::cache::{FETCH, missing};
+use super::cache::{Cache, FETCH, missing};
 use super::changes::Key;
 use super::checkpoint::Checkpoint;
 use super::plan::Plan;
-use super::{Grouping, Stage, group};
+use super::{Grouping, group};
 use crate::groups::{Groups, stable_tag};
 
 /// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
@@ -59,24 +59,21 @@ impl Plan {
     }
 }
 
-impl Stage {
+impl Cache {
     /// Reads cold groups back that no row would ever bring in, and frees those that are dead.
-    pub(super) fn visit_cold(&mut self, records: usize) -> Result<(), Error> {
-        let Some(now) = self.task_time() else { return Ok(()) };
-        let Some(cache) = &mut self.cache else { return Ok(()) };
-        cache.due += records;
+    pub(super) fn visit_cold(&mut self, plan: &mut Plan, records: usize, now: Micros) -> Result<(), Error> {
+        self.due += records;
         let cold = |grouping: &Grouping| grouping.table.live() - grouping.table.resident();
-        let most = self.plan.groupings.iter().flatten().map(cold).max().unwrap_or(0);
-        let count = cache.due / RECORDS_PER_VISIT;
+        let most = plan.groupings.iter().flatten().map(cold).max().unwrap_or(0);
+        let count = self.due / RECORDS_PER_VISIT;
         if count < VISITS.min(most).max(1) {
             return Ok(());
         }
-        cache.due = 0;
-        for place in 0..self.plan.groupings.len() {
-            let bound = self.plan.leaves.dead_bound(place, now);
-            let Some(cache) = &self.cache else { break };
+        self.due = 0;
+        for place in 0..plan.groupings.len() {
+            let bound = plan.leaves.dead_bound(place, now);
             let Some(Grouping { id, table: Groups::Cached(table), dirty, tags, .. }) =
-                &mut self.plan.groupings[place]
+                &mut plan.groupings[place]
             else {
                 continue;
             };
@@ -86,7 +83,7 @@ impl Stage {
             let grouping = *id;
             let numbers = table.next_cold(count.min(FETCH));
             let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
-            cache.read(&keys, |key, bytes, value| {
+            self.read(&keys, |key, bytes, value| {
                 let Key::Group { group, .. } = key else { return Ok(()) };
                 let (head, _) = group::open(bytes, value.ok_or_else(|| missing(key))?)?;
                 if head.newest <= bound
