@@ -15,7 +15,7 @@
 //! [`Stage::is_over_memory`] that nothing more should come before. Both say nothing where few groups have changed, of which
 //! one may be larger than memory: it would be written again and again, and never leave.
 //!
-//! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), how dead
+//! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), ids (`ids`), how dead
 //! groups are found (`sweep`).
 
 use std::sync::Arc;

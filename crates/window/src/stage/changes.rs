@@ -1,4 +1,6 @@
 //! The keys under which a back end keeps what a cycle changed, and how values are put under them.
+//!
+//! Not here: which keys a cycle has (`checkpoint`), what values say (`group`, `tags`, `crate::reservoir`, `crate::ids`).
 
 use std::fmt;
 

@@ -21,7 +21,8 @@
 //! * Queries come and go between markers only: frozen groups are written before.
 //! * Chunks that a commit may still need are kept until a newer one is there.
 //!
-//! Not here: the bytes (`agg`, `leaf`, `manifest`), reading them (`restore`), back ends and commits.
+//! Not here: which groups have changed (`dirty`, in the plan), the bytes (`agg`, `leaf`, `manifest`), reading them
+//! (`restore`), back ends and commits.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -5,6 +5,8 @@
 //!
 //! One bit per group and set. A marker swaps the sets and counts the one that is frozen, word by word, so the set of the
 //! cycle before must be empty by then.
+//!
+//! Not here: groups that only edges have changed (`passed`), their images (`checkpoint`).
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,6 @@
 //! What a stage's plan costs and what may pile up, as `explain` prints it.
+//!
+//! Not here: how it is printed (the node), what a running stage has in memory (`cache`).
 
 use std::fmt::Write as _;
 

@@ -2,6 +2,8 @@
 //!
 //! Ids may have a quarter of the memory to themselves. Beyond that the oldest ones leave it when all that the stage holds
 //! is above its bound (`crate::ids` says which parts of them stay).
+//!
+//! Not here: which ids are duplicates (`crate::judge`), their frames at a marker (`records`).
 
 use std::collections::BTreeMap;
 

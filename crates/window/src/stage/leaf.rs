@@ -1,6 +1,8 @@
 //! A leaf of the plan: the aggregates of one window, filter and GROUP BY, and the schedule that they run.
 //!
 //! A leaf knows groups by their slots (`crate::groups`).
+//!
+//! Not here: aggregates (`crate::agg`), the records of `ROWS n` (`rows`), which leaves there are (`leaves`).
 
 use arrow_array::UInt32Array;
 use arrow_select::take::take;

@@ -5,6 +5,8 @@
 //! the fields that they read, over the stream of the same name. The name of the query does not matter.
 //!
 //! A saved query whose outputs are in several leaves, or began at different times, has several entries of its name.
+//!
+//! Not here: how the state is read (`restore`).
 
 use std::collections::BTreeSet;
 

@@ -11,6 +11,14 @@
 //! Queries share whatever their plans have in common: cursors by their distance from task time, filters and arguments by
 //! their text, group numbers by their fields, aggregates by all of it.
 //!
+//! A stage has four parts. Each has methods for what hangs on it, and is given another part where it cannot do without:
+//! * the *plan* (`plan`): queries, what they have in common, groups and aggregates;
+//! * *records* (`records`): the judge, ids, arrival numbers, rows in the reservoir and cursors;
+//! * the *checkpoint* (`checkpoint`), from the first marker on: the open cycle, and what older ones need;
+//! * the *cache* (`cache`), where memory is bounded: the way back for groups, and which of them leave.
+//!
+//! [`Stage`] has the public methods, and says in which order the parts take their turns.
+//!
 //! Changes are noted group by group and handed over at cycle markers (`checkpoint`), so that a stage goes on after a
 //! crash as if nothing had happened (`restore`). Groups that were handed over may leave memory and are read back
 //! (`cache`).

@@ -1,4 +1,6 @@
 //! What a stage's plan is made of. Queries with a part of their plans in common share its node.
+//!
+//! Not here: the lists that they are in (`plan`, `leaves`), queries themselves (`queries`).
 
 use smallvec::SmallVec;
 use thalweg_expr::Bound;

@@ -1,6 +1,8 @@
 //! Outputs of queries: the value of one aggregate as it is, or what an expression makes of several.
 //!
 //! Aggregates alone have state; expressions over them are computed for each answer.
+//!
+//! Not here: where the values of aggregates come from (`leaf`), since when they count (`queries`).
 
 use std::ops::Range;
 use std::sync::Arc;

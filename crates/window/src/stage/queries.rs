@@ -1,4 +1,6 @@
 //! Queries of a stage: how they are put into its plan and taken out again while it runs.
+//!
+//! Not here: the plan of one query (`crate::plan`), queries that go on with a checkpoint's state (`matching`, `restore`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! Present values: what a query would answer now for one group.
+//!
+//! Not here: bringing the group into memory (`cache`).
 
 use std::sync::Arc;
 

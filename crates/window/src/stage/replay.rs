@@ -9,6 +9,8 @@
 //!
 //! The order of what enters and leaves between two reads of a group changes no value, so all that is passed within a
 //! step is applied at once.
+//!
+//! Not here: which rows a cursor passes (`records`), which groups images lack passes of (`passed`).
 
 use std::collections::HashMap;
 

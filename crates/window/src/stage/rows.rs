@@ -2,6 +2,8 @@
 //!
 //! Records are ordered by (event time, arrival); a late one goes between others, and the oldest leaves. Values are in a
 //! slab of columns, so that a group costs one small queue of slot numbers.
+//!
+//! Not here: rows that windows of time hold, which all groups share (`crate::reservoir`).
 
 use std::collections::VecDeque;
 

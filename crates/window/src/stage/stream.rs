@@ -1,4 +1,6 @@
 //! Rows that a cursor passed in a batch, as columns, and which of them a filter lets through.
+//!
+//! Not here: what a leaf makes of them (`leaf`).
 
 use std::cell::OnceCell;
 use std::sync::Arc;

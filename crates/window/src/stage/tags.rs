@@ -2,6 +2,8 @@
 //!
 //! They are kept in blocks of 1,024 numbers, and a block is written again when a group of it came or went. Groups come
 //! and go before the turn of a frozen block: what such numbers had at the marker is kept aside until all are written.
+//!
+//! Not here: the bytes of a block, and what tags are for in memory (`crate::groups`).
 
 use std::collections::HashMap;
 
