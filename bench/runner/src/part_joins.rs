@@ -158,10 +158,10 @@ fn lookup(options: &Options, report: &mut Report) -> Result<()> {
 /// Both in tiny: every key is found.
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let networks = Exchange::make(&project::thalweg(Profile::Dev)?, folder.path())?.networks();
+    let exchange = Exchange::make(&project::thalweg(Profile::Dev)?, folder.path())?;
     let example = project::example("thalweg-enrich", "range_speed", Profile::Dev)?;
     let mut command = Command::new(example);
-    command.arg("--quick").arg(networks);
+    command.arg("--quick").arg(exchange.networks());
     let outcome = process::run(command).and_then(|finished| {
         let cases = cases(&finished);
         for name in ["IPv4withinrandomranges", "IPv6withinrandomranges"] {

@@ -100,6 +100,18 @@ impl NodeControl {
         jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
     }
 
+    /// As [`refuse_ended`]; a job that has ended to be replaced is not spoken of as such.
+    fn refuse_ended(&self, job: &Arc<RunningJob>) -> Result<(), ControlError> {
+        refuse_ended(job).map_err(|error| {
+            let name = &**job.name();
+            let has_successor = self.jobs_ref().get(name).is_some_and(|listed| !Arc::ptr_eq(listed, job));
+            match has_successor || self.replaced().contains(name) {
+                true => ControlError::Replaced { job: name.to_owned() },
+                false => error,
+            }
+        })
+    }
+
     /// Starts a job in the place of one that has ended, or that one again.
     fn start_instead(
         &self,
@@ -131,7 +143,7 @@ impl NodeControl {
             .queries(&path.operator)
             .ok_or_else(|| not_found(Kind::Operator, &path.operator, job.queried()))?;
         if !(reads && job.is_read_only()) {
-            refuse_ended(&job)?;
+            self.refuse_ended(&job)?;
         }
         work(&job, queries)
     }
@@ -179,7 +191,7 @@ impl Control for NodeControl {
             let sources = served.checked().sources.iter().map(|source| &source.name);
             not_found(Kind::Source, source, sources.filter(|name| served.ingress(name).is_some()))
         })?;
-        refuse_ended(&served)?;
+        self.refuse_ended(&served)?;
         Ok(door)
     }
 
