@@ -124,13 +124,18 @@ fn cents(sums: &Sums) -> i64 {
     sums.1
 }
 
+/// Averages often end in half a cent: what is added keeps them from a tie.
+fn rounded(hundredths: f64) -> i64 {
+    (hundredths + 0.31831).round() as i64
+}
+
 fn mean(sums: &Sums) -> i64 {
-    (sums.1 as f64 / sums.0 as f64).round() as i64
+    rounded(sums.1 as f64 / sums.0 as f64)
 }
 
 fn deviation(sums: &Sums) -> i64 {
     let (n, sum, squares) = (sums.0 as f64, sums.1 as f64, sums.2 as f64);
-    if sums.0 < 2 { 0 } else { ((squares - sum * sum / n) / (n - 1.0)).max(0.0).sqrt().round() as i64 }
+    if sums.0 < 2 { 0 } else { rounded(((squares - sum * sum / n) / (n - 1.0)).max(0.0).sqrt()) }
 }
 
 impl Outputs {

