@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use dbsp::algebra::Semigroup;
 use dbsp::operator::time_series::{RelOffset, RelRange};
-use dbsp::operator::{Fold, Max, Min};
+use dbsp::operator::{Fold, Min};
 use dbsp::typed_batch::SpineSnapshot;
 use dbsp::utils::{Tup2, Tup3, Tup6};
 use dbsp::{DBData, IndexedZSetReader, OrdIndexedZSet, OutputHandle, RootCircuit, Runtime, Stream};
@@ -81,6 +81,16 @@ fn newest(payments: &Payments, value: fn(&Payment) -> u64, span: u64) -> Answers
         )
         .map_index(|(key, Tup2(time, newest))| (*key, Tup2(*time, newest.clone())))
         .accumulate_output()
+}
+
+/// dbsp's own `Max` runs backwards, which cursors of rolling aggregates do not.
+#[derive(Clone)]
+struct Greatest;
+
+impl Semigroup<i64> for Greatest {
+    fn combine(left: &i64, right: &i64) -> i64 {
+        *left.max(right)
+    }
 }
 
 struct Outputs {
@@ -186,7 +196,12 @@ fn main() -> Result<()> {
             most: payments
                 .partitioned_rolling_aggregate(
                     |payment: &Payment| (payment.1, payment.4),
-                    Max,
+                    Fold::<_, i64, Greatest, _, _>::new(
+                        i64::MIN,
+                        |held: &mut i64, cents: &i64, _weight: i64| {
+                            *held = (*held).max(*cents);
+                        },
+                    ),
                     range(30 * DAY),
                 )
                 .map_index(|(key, Tup2(time, most))| (*key, Tup2(*time, *most)))
