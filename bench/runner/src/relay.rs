@@ -6,11 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use super::job::{self, Run, Turns};
 use super::report::{Report, Table, count, cpu_per_record, mebibytes, times};
-use super::{median, pinned, process};
 use thalweg_harness::Tally;
 use thalweg_harness::project::{self, Profile};
 
@@ -27,21 +27,12 @@ pub(crate) struct Options {
     repeat: usize,
 }
 
-const CORES: &str = "0,1";
-
 /// Fields of a record, bytes of it as CSV (about), and the part of the records that are sent.
 const WIDTHS: [(u64, u64, u64); 3] = [(4, 36, 1), (16, 150, 4), (103, 800, 20)];
 
 struct Bench {
     binary: PathBuf,
     folder: tempfile::TempDir,
-}
-
-struct Run {
-    rate: f64,
-    cpu: f64,
-    peak_bytes: u64,
-    digest: Option<String>,
 }
 
 impl Bench {
@@ -51,25 +42,9 @@ impl Bench {
     }
 
     fn run(&self, job: &Value, records: u64, has_data_dir: bool) -> Result<Run> {
-        let folder = tempfile::tempdir_in(self.folder.path())?;
-        let path = folder.path().join("job.json");
-        std::fs::write(&path, format!("{job:#}\n")).context("write the job file")?;
-        let mut command = pinned(Some(CORES), &self.binary);
-        command.arg("run").arg(&path).args(["--quiet", "--workers", "2"]);
-        if has_data_dir {
-            command.arg("--data-dir").arg(folder.path().join("data"));
-        }
-        let finished = process::run(command)?;
-        let figures = finished.figures("rate")?;
-        let answers = figures.number("answers")?;
-        ensure!(answers == records as f64, "{answers} of {records} records came out");
-        let digest = finished.figures("digest").and_then(|figures| figures.text("digest").map(str::to_owned));
-        Ok(Run {
-            rate: figures.number("rate")?,
-            cpu: finished.usage.cpu.as_secs_f64(),
-            peak_bytes: finished.usage.peak_bytes,
-            digest: digest.ok(),
-        })
+        let run = job::run(&self.binary, job, self.folder.path(), has_data_dir)?;
+        ensure!(run.answers == records as f64, "{} of {records} records came out", run.answers);
+        Ok(run)
     }
 
     /// A file of generated payments of four fields.
@@ -93,7 +68,7 @@ fn generator(fields: u64, records: u64) -> Value {
 }
 
 /// Source, relay and sink.
-fn job(source: &Value, sink: Value) -> Value {
+fn relayed(source: &Value, sink: Value) -> Value {
     let mut sink = sink;
     sink["input"] = json!("relayed");
     json!({
@@ -114,13 +89,13 @@ fn copy(from: &Path, to: &Path) -> Value {
         "schema": {"ts": "timestamp(ms)", "card": "string", "merchant": "string", "amount": "float64"},
         "time": "ts",
     });
-    job(&source, json!({"type": "file", "path": to, "format": "csv"}))
+    relayed(&source, json!({"type": "file", "path": to, "format": "csv"}))
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let bench = Bench::new(Profile::Release)?;
     let records = if options.quick { options.records / 100 } else { options.records };
-    let repeat = if options.quick { 1 } else { options.repeat.max(1) };
+    let repeat = if options.quick { 1 } else { options.repeat };
     let mut report = Report::new("relay", "Relay");
     report.say("Job files on two cores with two workers: a source, a relay over whose tasks records are spread, and a sink. With a data directory there is a commit every second; runs with and without take turns, and ratios are medians over turns.");
     let mut table = Table::new([
@@ -133,30 +108,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "with to without",
     ]);
     let mut row = |name: String, job: &Value, records: u64, bytes: u64| -> Result<()> {
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        for _ in 0..repeat {
-            with.push(bench.run(job, records, true)?);
-            without.push(bench.run(job, records, false)?);
-        }
-        let same = with.iter().chain(&without).all(|run| run.digest == with[0].digest);
-        ensure!(same, "the digest differs between runs");
-        let of = |runs: &[Run], figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
-        let rate = of(&with, |run| run.rate);
-        let ratios = with.iter().zip(&without).map(|(with, without)| with.rate / without.rate).collect();
+        let turns = Turns::take(repeat, |has_data_dir| bench.run(job, records, has_data_dir))?;
         table.row([
             name,
-            count(rate),
-            format!("{:.0}", rate * bytes as f64 / 1e6),
-            cpu_per_record(std::time::Duration::from_secs_f64(of(&with, |run| run.cpu)), records as f64),
-            mebibytes(of(&with, |run| run.peak_bytes as f64) as u64),
-            count(of(&without, |run| run.rate)),
-            times(median(ratios)),
+            count(turns.with.rate),
+            format!("{:.0}", turns.with.rate * bytes as f64 / 1e6),
+            cpu_per_record(turns.with.cpu, records as f64),
+            mebibytes(turns.with.peak_bytes),
+            count(turns.without.rate),
+            times(turns.ratio),
         ]);
         Ok(())
     };
     for (fields, bytes, part) in WIDTHS {
         let records = records / part;
-        let job = job(&generator(fields, records), json!({"type": "null"}));
+        let job = relayed(&generator(fields, records), json!({"type": "null"}));
         row(format!("generator of {fields} fields, digest"), &job, records, bytes)?;
     }
     let records = records / 2;
@@ -172,7 +138,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let bench = Bench::new(Profile::Dev)?;
     for (fields, ..) in WIDTHS {
-        let job = job(&generator(fields, 2_000), json!({"type": "null"}));
+        let job = relayed(&generator(fields, 2_000), json!({"type": "null"}));
         let outcome = bench.run(&job, 2_000, true).and_then(|with| {
             let without = bench.run(&job, 2_000, false)?;
             ensure!(with.digest.is_some() && with.digest == without.digest, "the digests differ");

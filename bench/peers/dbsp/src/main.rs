@@ -136,7 +136,7 @@ fn cents(sums: &Sums) -> i64 {
 
 /// Averages often end in half a cent: what is added keeps them from a tie.
 fn rounded(hundredths: f64) -> i64 {
-    (hundredths + 0.31831).round() as i64
+    (hundredths + 0.31387).round() as i64
 }
 
 fn mean(sums: &Sums) -> i64 {

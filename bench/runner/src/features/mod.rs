@@ -14,8 +14,8 @@ use anyhow::{Context, Result, ensure};
 
 use self::peers::{PEERS, Speed};
 use self::totals::Totals;
+use super::job::{self, Run, Turns};
 use super::report::{Report, Table, count, cpu_per_record, mebibytes, times};
-use super::{median, pinned, process};
 use thalweg_harness::Tally;
 use thalweg_harness::project::{self, Profile};
 
@@ -38,16 +38,8 @@ pub(crate) struct Options {
     no_peers: bool,
 }
 
+/// Of the other systems; ours has as many.
 const CORES: &str = "0,1";
-
-/// A run of ours.
-struct Run {
-    seconds: f64,
-    rate: f64,
-    cpu: std::time::Duration,
-    peak_bytes: u64,
-    digest: Option<String>,
-}
 
 struct Ours {
     binary: PathBuf,
@@ -57,26 +49,9 @@ struct Ours {
 impl Ours {
     /// Runs the job over a file; in a data directory of its own if so.
     fn run(&self, input: &Path, answers: Option<&Path>, has_data_dir: bool) -> Result<Run> {
-        let folder = tempfile::tempdir_in(&self.folder).context("make a data directory")?;
-        let path = folder.path().join("job.json");
-        std::fs::write(&path, format!("{:#}\n", list::job(input, answers))).context("write the job file")?;
-        let mut command = pinned(Some(CORES), &self.binary);
-        command.arg("run").arg(&path).args(["--quiet", "--workers", "2"]);
-        if has_data_dir {
-            command.arg("--data-dir").arg(folder.path().join("data"));
-        }
-        let finished = process::run(command)?;
-        let figures = finished.figures("rate")?;
-        let rejects = figures.number("rejects")?;
-        ensure!(rejects == 0.0, "{rejects} records were rejected");
-        let digest = finished.figures("digest").and_then(|figures| figures.text("digest").map(str::to_owned));
-        Ok(Run {
-            seconds: figures.number("seconds")?,
-            rate: figures.number("rate")?,
-            cpu: finished.usage.cpu,
-            peak_bytes: finished.usage.peak_bytes,
-            digest: digest.ok(),
-        })
+        let run = job::run(&self.binary, &list::job(input, answers), &self.folder, has_data_dir)?;
+        ensure!(run.rejects == 0.0, "{} records were rejected", run.rejects);
+        Ok(run)
     }
 
     /// Totals of all answers.
@@ -112,33 +87,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn with_and_without(options: &Options, ours: &Ours, records: u64, report: &mut Report) -> Result<()> {
     report.heading("With a data directory and without");
     let input = payments::file(&ours.binary, &ours.folder, records, records)?;
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..options.repeat.max(1) {
-        with.push(ours.run(&input, None, true)?);
-        without.push(ours.run(&input, None, false)?);
-    }
-    let first = with[0].digest.clone();
-    ensure!(with.iter().chain(&without).all(|run| run.digest == first), "the digest differs between runs");
+    let turns = Turns::take(options.repeat, |has_data_dir| ours.run(&input, None, has_data_dir))?;
     let mut table = Table::new(["", "seconds", "records/s", "features/s", "CPU a record", "peak memory"]);
-    for (name, runs) in [("with, a commit a second", &with), ("without", &without)] {
-        let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
-        let rate = of(|run| run.rate);
+    for (name, run) in [("with, a commit a second", &turns.with), ("without", &turns.without)] {
         table.row([
             name.to_owned(),
-            format!("{:.1}", of(|run| run.seconds)),
-            count(rate),
-            count(rate * list::names().count() as f64),
-            cpu_per_record(
-                std::time::Duration::from_secs_f64(of(|run| run.cpu.as_secs_f64())),
-                records as f64,
-            ),
-            mebibytes(of(|run| run.peak_bytes as f64) as u64),
+            format!("{:.1}", run.seconds),
+            count(run.rate),
+            count(run.rate * list::names().count() as f64),
+            cpu_per_record(run.cpu, records as f64),
+            mebibytes(run.peak_bytes),
         ]);
     }
     report.table(&table);
-    let ratios = with.iter().zip(&without).map(|(with, without)| with.rate / without.rate).collect();
     let mut table = Table::new(["with to without", "rate"]);
-    table.row(["times".to_owned(), times(median(ratios))]);
+    table.row(["times".to_owned(), times(turns.ratio)]);
     report.table(&table);
     std::fs::remove_file(input)?;
     Ok(())

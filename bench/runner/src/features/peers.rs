@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::totals::Totals;
-use crate::{duckdb, pinned, process};
+use crate::{duckdb, flink, pinned, process};
 use thalweg_harness::project;
 
 /// What a system came to on a file.
@@ -42,8 +42,7 @@ fn duckdb(input: &Path, cores: &str) -> Result<Speed> {
 }
 
 fn flink(input: &Path, cores: &str) -> Result<Speed> {
-    ensure!(project::has("java") || std::env::var_os("JAVA_HOME").is_some(), "no java");
-    let mut command = pinned(Some(cores), &peers().join("flink/run.sh"));
+    let mut command = flink::script(cores)?;
     command.arg("features").arg("--input").arg(input).args(["--parallelism", "2"]);
     speed(command)
 }

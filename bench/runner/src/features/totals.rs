@@ -77,8 +77,8 @@ impl Totals {
 }
 
 /// Added before hundredths are rounded. Half of all averages of two amounts end in half a cent, which the last bit of a sum
-/// would round up or down; a remainder of 0.18169 is that of no average of fewer than 100,000.
-const OFF_HALVES: f64 = 0.31831;
+/// would round up or down; a remainder of 0.18613 is that of no average of fewer than 100,000.
+const OFF_HALVES: f64 = 0.31387;
 
 /// A number as it counts; the peers do the same.
 pub(super) fn hundredths(number: f64) -> i128 {

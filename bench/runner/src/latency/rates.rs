@@ -95,16 +95,15 @@ pub(super) fn table(options: &Options, binary: &Path, report: &mut Report) -> Re
         let own = |of: fn(&fio::Syncs) -> Duration| time(syncs.as_ref().map(of));
         let stood_still = |of: fn(&Stalls) -> Duration| time(run.stalls.as_ref().map(of));
         let latencies = &run.outcome.latencies;
-        let percentile = |q: f64| milliseconds(latencies.value_at_quantile(q));
         table.row([
             disk.clone(),
             rate.to_string(),
             count(latencies.len() as f64),
-            percentile(0.5),
-            percentile(0.9),
-            percentile(0.99),
-            percentile(0.999),
-            milliseconds(latencies.max()),
+            run.outcome.quantile(0.5),
+            run.outcome.quantile(0.9),
+            run.outcome.quantile(0.99),
+            run.outcome.quantile(0.999),
+            run.outcome.quantile(1.0),
             run.outcome.errors.to_string(),
             cpu_per_record(run.outcome.used.cpu, run.outcome.requests as f64),
             own(|syncs| syncs.p50),

@@ -18,6 +18,7 @@ use serde_json::json;
 use self::collector::{Collector, Kind};
 use self::search::{Highest, Trial};
 use super::exchange::{self, CORES, Exchange};
+use super::job::{self, Run, Turns};
 use super::report::{Report, Table, count, cpu_per_record, mebibytes, micros, times};
 use super::{median, pinned, process};
 use thalweg_harness::project::{self, Profile};
@@ -251,25 +252,12 @@ fn goflow2() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// What a run of the example came to.
-struct Run {
-    rate: f64,
-    cpu: Duration,
-    peak_bytes: u64,
-}
-
 /// Runs the example over its own made-up flows; in a fresh data directory if so.
 fn example(exchange: &Exchange, flows: u64, has_data_dir: bool) -> Result<Run> {
-    let data_dir = tempfile::tempdir_in(exchange.folder())?;
-    let mut command = exchange.command("ixp.yaml", &[format!("sources.switches.count={flows}")]);
-    if has_data_dir {
-        command.arg("--data-dir").arg(data_dir.path().join("data"));
-    }
-    let finished = process::run(command)?;
-    let figures = finished.figures("rate")?;
-    let answers = figures.number("answers")?;
-    ensure!(answers == flows as f64, "{answers} of {flows} flows came out");
-    Ok(Run { rate: figures.number("rate")?, cpu: finished.usage.cpu, peak_bytes: finished.usage.peak_bytes })
+    let command = exchange.command("ixp.yaml", &[format!("sources.switches.count={flows}")]);
+    let run = job::finish(command, exchange.folder(), has_data_dir)?;
+    ensure!(run.answers == flows as f64, "{} of {flows} flows came out", run.answers);
+    Ok(run)
 }
 
 fn a_day(options: &Options, exchange: &Exchange, report: &mut Report) -> Result<()> {
@@ -279,19 +267,14 @@ fn a_day(options: &Options, exchange: &Exchange, report: &mut Report) -> Result<
         "`thalweg run examples/ixp.yaml`: {} made-up samples through joins with networks, names and members into a table with three rollups; two workers on two cores, which also make the samples. Rates are of the whole run, opening of the tables and the last commit in it; runs with a data directory and without take turns.",
         count(flows as f64)
     ));
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..options.repeat() {
-        with.push(example(exchange, flows, true)?);
-        without.push(example(exchange, flows, false)?);
-    }
+    let turns = Turns::take(options.repeat(), |has_data_dir| example(exchange, flows, has_data_dir))?;
     let mut table = Table::new(["", "samples/s", "CPU a sample", "peak memory"]);
-    for (name, runs) in [("with a data directory", &with), ("without", &without)] {
-        let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
+    for (name, run) in [("with a data directory", &turns.with), ("without", &turns.without)] {
         table.row([
             name.to_owned(),
-            count(of(|run| run.rate)),
-            cpu_per_record(Duration::from_secs_f64(of(|run| run.cpu.as_secs_f64())), flows as f64),
-            mebibytes(of(|run| run.peak_bytes as f64) as u64),
+            count(run.rate),
+            cpu_per_record(run.cpu, flows as f64),
+            mebibytes(run.peak_bytes),
         ]);
     }
     report.table(&table);

@@ -17,7 +17,6 @@ use anyhow::{Result, ensure};
 
 use self::job::{Job, hourly};
 use self::ours::{Markers, Ours, Speed};
-use self::peers::Peers;
 use super::report::{Report, Table, count, mebibytes, micros, times};
 use super::{median, spread};
 use thalweg_harness::project::{self, Profile};
@@ -115,8 +114,7 @@ fn compare(options: &Options, ours: &Ours, payments: &Path, report: &mut Report)
     let one = ours.measure(&job, Some(ONE), 1, options.repeat())?;
     let two = ours.measure(&job, Some(TWO), 2, options.repeat())?;
     ensure!(one.digest == two.digest, "the digest differs between one worker and two");
-    let peers =
-        if options.no_peers { Vec::new() } else { Peers::new()?.windows(payments, options.repeat().min(3)) };
+    let peers = if options.no_peers { Vec::new() } else { peers::all(payments, options.repeat().min(3)) };
     let mut table =
         Table::new(["system", "seconds", "records/s", "CPU a record", "peak memory", "of ours, one core"]);
     speed_row(&mut table, "Thalweg, one core", &one, one.rate);
@@ -162,7 +160,7 @@ fn verify(ours: &Ours, payments: &Path, report: &mut Report) -> Result<()> {
     let job = Job::new(payments, hourly()).answers_to(&file);
     ours.measure(&job, Some(TWO), 2, 1)?;
     report.say(&format!("Digest of our answers by the peers' rule: `{:016x}`.", answers::digest(&file)?));
-    match Peers::new().and_then(|peers| peers.verify(payments, &file)) {
+    match peers::verify(payments, &file) {
         Ok(line) => report.verbatim(&line),
         Err(reason) => report.say(&format!("Skipped: row by row against DuckDB: {reason:#}.")),
     }
@@ -296,10 +294,8 @@ fn hot(options: &Options, ours: &Ours, flat: &Path, report: &mut Report) -> Resu
     if !options.no_peers {
         // On every answer Flink walks over all times of the card in the window: a tenth of the file must do.
         let part = options.scaled(options.count) / 10;
-        let both = Peers::new().and_then(|peers| {
-            let flat = peers.flink_heap(&ours.payments(part, &[])?)?;
-            Ok((flat, peers.flink_heap(&ours.payments(part, &["--hot", "0.1"])?)?))
-        });
+        let slow = |hot: &[&str]| peers::flink_heap(&ours.payments(part, hot)?);
+        let both = slow(&[]).and_then(|flat| Ok((flat, slow(&["--hot", "0.1"])?)));
         match both {
             Ok((flat, hot)) => row("Flink heap, one core, a tenth of the file", flat.rate, hot.rate),
             Err(reason) => skipped = Some(format!("Skipped: Flink: {reason:#}.")),

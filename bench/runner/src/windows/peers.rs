@@ -1,14 +1,13 @@
 //! The same work in Flink SQL and DuckDB (`bench/peers`).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::ours::Speed;
 use super::{ONE, TWO};
-use crate::{duckdb, pinned, process};
-use thalweg_harness::project;
+use crate::{duckdb, flink, pinned, process};
 
 /// One system and what it came to, or why it could not be had.
 pub(super) struct Peer {
@@ -20,58 +19,45 @@ pub(super) struct Peer {
     pub(super) speed: Result<Speed>,
 }
 
-pub(super) struct Peers {
-    folder: PathBuf,
+/// All of them on one file. Flink runs once: it takes minutes, and the distance is large.
+pub(super) fn all(input: &Path, repeat: usize) -> Vec<Peer> {
+    let peer = |name, two_cores, asked, speed| Peer { name, two_cores, asked, speed };
+    vec![
+        peer("Flink heap, one core", false, "≥ 50 ×", flink_heap(input)),
+        peer("Flink heap, two cores", true, "–", sql(input, "heap", TWO, 2)),
+        peer("Flink RocksDB, two cores", true, "≥ 100 ×", sql(input, "rocksdb", TWO, 2)),
+        peer("DuckDB, two cores", true, "≥ 1 ×", duckdb(input, repeat)),
+    ]
 }
 
-impl Peers {
-    pub(super) fn new() -> Result<Self> {
-        let folder = project::root().join("bench/peers");
-        ensure!(folder.is_dir(), "there is no folder bench/peers");
-        Ok(Self { folder })
-    }
+pub(super) fn flink_heap(input: &Path) -> Result<Speed> {
+    sql(input, "heap", ONE, 1)
+}
 
-    /// All of them on one file. Flink runs once: it takes minutes, and the distance is large.
-    pub(super) fn windows(&self, input: &Path, repeat: usize) -> Vec<Peer> {
-        let peer = |name, two_cores, asked, speed| Peer { name, two_cores, asked, speed };
-        vec![
-            peer("Flink heap, one core", false, "≥ 50 ×", self.flink_heap(input)),
-            peer("Flink heap, two cores", true, "–", self.flink(input, "heap", TWO, 2)),
-            peer("Flink RocksDB, two cores", true, "≥ 100 ×", self.flink(input, "rocksdb", TWO, 2)),
-            peer("DuckDB, two cores", true, "≥ 1 ×", self.duckdb(input, repeat)),
-        ]
-    }
+fn sql(input: &Path, backend: &str, cores: &str, parallelism: usize) -> Result<Speed> {
+    let mut command = flink::script(cores)?;
+    command.arg("--input").arg(input);
+    command.args(["--backend", backend, "--parallelism", &parallelism.to_string()]);
+    speed(command)
+}
 
-    pub(super) fn flink_heap(&self, input: &Path) -> Result<Speed> {
-        self.flink(input, "heap", ONE, 1)
-    }
-
-    fn flink(&self, input: &Path, backend: &str, cores: &str, parallelism: usize) -> Result<Speed> {
-        ensure!(project::has("java") || std::env::var_os("JAVA_HOME").is_some(), "no java");
-        let mut command = pinned(Some(cores), &self.folder.join("flink/run.sh"));
-        command.arg("--input").arg(input);
-        command.args(["--backend", backend, "--parallelism", &parallelism.to_string()]);
-        speed(command)
-    }
-
-    fn duckdb(&self, input: &Path, repeat: usize) -> Result<Speed> {
-        let python = duckdb::python()?;
-        let run = || {
-            let mut command = pinned(Some(TWO), &python);
-            command.arg(duckdb::scripts().join("windows.py")).arg("--input").arg(input);
-            command.args(["--threads", "2"]);
-            speed(command)
-        };
-        Speed::of(&(0..repeat).map(|_| run()).collect::<Result<Vec<_>>>()?)
-    }
-
-    /// Compares a file of our answers with DuckDB's, row by row; the line that says so.
-    pub(super) fn verify(&self, input: &Path, answers: &Path) -> Result<String> {
-        let mut command = Command::new(duckdb::python()?);
+fn duckdb(input: &Path, repeat: usize) -> Result<Speed> {
+    let python = duckdb::python()?;
+    let run = || {
+        let mut command = pinned(Some(TWO), &python);
         command.arg(duckdb::scripts().join("windows.py")).arg("--input").arg(input);
-        command.arg("--verify-answers").arg(answers);
-        Ok(process::run(command)?.stdout)
-    }
+        command.args(["--threads", "2"]);
+        speed(command)
+    };
+    Speed::of(&(0..repeat).map(|_| run()).collect::<Result<Vec<_>>>()?)
+}
+
+/// Compares a file of our answers with DuckDB's, row by row; the line that says so.
+pub(super) fn verify(input: &Path, answers: &Path) -> Result<String> {
+    let mut command = Command::new(duckdb::python()?);
+    command.arg(duckdb::scripts().join("windows.py")).arg("--input").arg(input);
+    command.arg("--verify-answers").arg(answers);
+    Ok(process::run(command)?.stdout)
 }
 
 fn speed(command: Command) -> Result<Speed> {

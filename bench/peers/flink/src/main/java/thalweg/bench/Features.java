@@ -274,7 +274,7 @@ public final class Features {
             return switch (kinds[i]) {
                 case BIGINT -> answer.getLong(i) * 100;
                 // Averages often end in half a cent: what is added keeps them from a tie.
-                case DOUBLE -> Math.round(answer.getDouble(i) * 100 + 0.31831);
+                case DOUBLE -> Math.round(answer.getDouble(i) * 100 + 0.31387);
                 default -> {
                     String text = answer.getString(i).toString();
                     boolean isMerchant = text.charAt(0) == 'm';
