@@ -117,13 +117,19 @@ impl Kind {
 }
 
 /// A type of figures, and how those of two tasks make one.
-pub trait Value: Copy {
+pub trait Value: Copy + Ord {
     const JSON: Json;
 
     fn number(self) -> Number;
     fn sum(self, other: Self) -> Self;
-    fn most(self, other: Self) -> Self;
-    fn least(self, other: Self) -> Self;
+
+    fn most(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    fn least(self, other: Self) -> Self {
+        self.min(other)
+    }
 }
 
 impl Value for u64 {
@@ -135,14 +141,6 @@ impl Value for u64 {
 
     fn sum(self, other: Self) -> Self {
         self + other
-    }
-
-    fn most(self, other: Self) -> Self {
-        self.max(other)
-    }
-
-    fn least(self, other: Self) -> Self {
-        self.min(other)
     }
 }
 
@@ -157,14 +155,6 @@ impl Value for Duration {
     fn sum(self, other: Self) -> Self {
         self.saturating_add(other)
     }
-
-    fn most(self, other: Self) -> Self {
-        self.max(other)
-    }
-
-    fn least(self, other: Self) -> Self {
-        self.min(other)
-    }
 }
 
 /// Seconds that may be negative, in microseconds.
@@ -178,14 +168,6 @@ impl Value for Micros {
     fn sum(self, other: Self) -> Self {
         self.saturating_add(other)
     }
-
-    fn most(self, other: Self) -> Self {
-        self.max(other)
-    }
-
-    fn least(self, other: Self) -> Self {
-        self.min(other)
-    }
 }
 
 impl Value for bool {
@@ -198,16 +180,9 @@ impl Value for bool {
     fn sum(self, other: Self) -> Self {
         self || other
     }
-
-    fn most(self, other: Self) -> Self {
-        self || other
-    }
-
-    fn least(self, other: Self) -> Self {
-        self && other
-    }
 }
 
+/// None adds nothing, and is below every number.
 impl<V: Value> Value for Option<V> {
     const JSON: Json = Json { may_be_null: true, ..V::JSON };
 
@@ -216,20 +191,8 @@ impl<V: Value> Value for Option<V> {
     }
 
     fn sum(self, other: Self) -> Self {
-        both(self, other, V::sum).or(self).or(other)
+        self.zip(other).map(|(one, other)| one.sum(other)).or(self).or(other)
     }
-
-    fn most(self, other: Self) -> Self {
-        both(self, other, V::most).or(self).or(other)
-    }
-
-    fn least(self, other: Self) -> Self {
-        both(self, other, V::least)
-    }
-}
-
-fn both<V>(one: Option<V>, other: Option<V>, make: impl Fn(V, V) -> V) -> Option<V> {
-    one.zip(other).map(|(one, other)| make(one, other))
 }
 
 /// Makes a group of figures: a struct, and its table. Of each: meaning, field, key in JSON if it is another, type, how two
