@@ -13,8 +13,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use thalweg_harness::http::Connection;
+use thalweg_harness::port;
 use thalweg_harness::project::{self, Profile};
-use thalweg_harness::serving::{self, Serving};
+use thalweg_harness::serving::Serving;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -163,7 +164,7 @@ fn add_query(connection: &mut Connection) -> Result<()> {
 }
 
 fn start(binary: &Path, folder: &Path, job: &Path, back_end: &str) -> Result<Serving> {
-    let address = serving::free_address()?;
+    let address = port::free_address()?;
     let mut command = Command::new(binary);
     command.current_dir(folder).arg("run").arg(job);
     command.args(["--data-dir", "D", "--listen", &address.to_string()]);

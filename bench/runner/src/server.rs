@@ -9,6 +9,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::counters::Counters;
+use thalweg_harness::port;
 use thalweg_harness::project;
 use thalweg_harness::serving::{self, Serving};
 
@@ -30,7 +31,7 @@ impl Server {
     /// The same with a data directory in this folder.
     pub(super) fn start_in(parent: &Path, binary: &Path, job: &Value) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("server").tempdir_in(parent)?;
-        let address = serving::free_address()?;
+        let address = port::free_address()?;
         let serving = spawn(binary, folder.path(), job, address)?;
         let mut server = Self { serving, binary: binary.to_owned(), folder };
         server.wait_until_ready()?;
@@ -50,7 +51,7 @@ impl Server {
     }
 
     fn start_over(folder: tempfile::TempDir, mut command: Command, data_dir: &Path) -> Result<Self> {
-        let address = serving::free_address()?;
+        let address = port::free_address()?;
         let binary = PathBuf::from(command.get_program());
         command.args(["--listen", &address.to_string(), "--data-dir"]).arg(data_dir);
         let serving = Serving::start(command, address, folder.path().join("stderr"), PATIENCE)?;

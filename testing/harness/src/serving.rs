@@ -2,7 +2,7 @@
 //! us.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -25,11 +25,6 @@ pub struct Serving {
     log: PathBuf,
     /// How long anything that is waited for may take.
     patience: Duration,
-}
-
-/// An address of the loopback that is free now.
-pub fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 impl Serving {

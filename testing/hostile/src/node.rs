@@ -1,6 +1,6 @@
 //! The node under attack: one process with 256 file handles and a limit on its memory, and two jobs.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use thalweg_harness::port;
 use thalweg_harness::project;
 use thalweg_harness::serving::{self, Serving};
 
@@ -36,10 +37,7 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn start(binary: &Path) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("node").tempdir_in(project::scratch("hostile")?)?;
-        // Both are held until both are known, so that they differ.
-        let (http, tcp) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-        let (address, port) = (http.local_addr()?, tcp.local_addr()?);
-        drop((http, tcp));
+        let (address, port) = (port::free_address()?, port::free_address()?);
         for (name, job) in [("live", live()), ("mud", mud(port))] {
             serving::write_job(&folder.path().join(format!("{name}.json")), &job)?;
         }

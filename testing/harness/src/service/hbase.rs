@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::{Found, Running, free_port, start as start_program};
+use super::{Found, Running, start as start_program};
+use crate::port::free_port;
 use crate::{http, project};
 
 const VERSION: &str = "2.6.1";

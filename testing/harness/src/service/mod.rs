@@ -9,7 +9,6 @@ mod questdb;
 mod redis;
 
 use std::fs::{File, OpenOptions};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -145,12 +144,6 @@ fn test(service: &Service, found: &Found) -> Result<Tally> {
         tally.notes.extend(tested.notes);
     }
     Ok(tally)
-}
-
-/// A port on the loopback that is free now.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-    Ok(listener.local_addr()?.port())
 }
 
 /// Starts a program that says what it does into `log`, and waits until it is up.

@@ -1,6 +1,5 @@
 //! PostgreSQL of Debian's package, or any other whose programs are on the path.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::{Found, Running, finish, install, is_root, start as start_program, user_id};
+use crate::port::free_port;
 
 /// The folder of `initdb` and `postgres`, and the version that is highest where there are several.
 pub fn find() -> Result<Found> {
@@ -37,14 +37,6 @@ fn folder() -> Option<PathBuf> {
         .iter()
         .filter_map(real)
         .find(|folder| ["postgres", "pg_isready"].iter().all(|name| folder.join(name).is_file()))
-}
-
-/// A port on the loopback that stays free while the server is away. No system gives one below 32768 to a connection:
-/// otherwise a client that tries again and again would in the end be given this very port, and talk to itself.
-fn lasting_port() -> Result<u16> {
-    let first = 20_000 + (std::process::id() % 10_000) as u16;
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    (first..first + 1_000).find(is_free).context("find a free port")
 }
 
 pub(super) fn start(found: &Found, folder: &Path) -> Result<Running> {
@@ -80,7 +72,7 @@ impl Cluster {
             chown(path, user, None).with_context(|| format!("give {path:?} to the user postgres"))?;
         }
         let (programs, folder) = (programs.to_owned(), folder.to_owned());
-        let cluster = Self { programs, folder, user, port: lasting_port()?, password };
+        let cluster = Self { programs, folder, user, port: free_port()?, password };
         let mut init = cluster.program("initdb");
         init.args(["--no-sync", "--username=postgres", "--auth=scram-sha-256", "--encoding=UTF8"]);
         init.arg("--pwfile").arg(&password_file).arg("--pgdata").arg(cluster.data());

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Found, Running, free_port, start as start_program};
+use super::{Found, Running, start as start_program};
+use crate::port::free_port;
 use crate::project;
 
 const VERSION: &str = "9.1.0";

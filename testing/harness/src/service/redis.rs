@@ -5,7 +5,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{Found, Running, free_port, install, start as start_program};
+use super::{Found, Running, install, start as start_program};
+use crate::port::free_port;
 use crate::project;
 
 const PROGRAM: &str = "redis-server";

@@ -27,6 +27,7 @@ use crate::decide::Tuning;
 use crate::disk::Found;
 use crate::engine::Engine;
 use crate::ledger::Ledger;
+use thalweg_harness::port;
 use thalweg_harness::random::Random;
 
 const SOURCES: [&str; 1] = ["switches"];
@@ -71,7 +72,7 @@ pub(super) fn received(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
         ((packed.agent, u64::from(packed.number)), sums)
     });
     let loopback = (Ipv4Addr::LOCALHOST, 0);
-    let to = UdpSocket::bind(loopback)?.local_addr()?;
+    let to = port::free_address()?;
     let source = json!({
         "type": "sflow",
         "listen": to.to_string(),
