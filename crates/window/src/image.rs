@@ -93,11 +93,22 @@ pub struct Reader<'a> {
     at: usize,
     /// The longest of the byte strings that were read.
     longest: usize,
+    /// Version of the layout of what the bytes are a part of; the newest where nobody says so.
+    version: u8,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, longest: 0 }
+        Self::of_version(bytes, u8::MAX)
+    }
+
+    /// Of a part of a value, the layout of which has a version of its own.
+    pub(crate) fn of_version(bytes: &'a [u8], version: u8) -> Self {
+        Self { bytes, at: 0, longest: 0, version }
+    }
+
+    pub(crate) fn version(&self) -> u8 {
+        self.version
     }
 
     /// An error at the present place.
@@ -180,6 +191,11 @@ impl<'a> Reader<'a> {
     /// How many things follow, each of which takes at least a byte.
     pub(crate) fn count(&mut self, what: &'static str) -> Result<usize, Malformed> {
         let count = self.number(what)?;
+        self.fits(count, what)
+    }
+
+    /// A number of things that follow, each of which takes at least a byte.
+    pub(crate) fn fits(&self, count: u64, what: &'static str) -> Result<usize, Malformed> {
         let fits = usize::try_from(count).ok().filter(|count| *count <= self.left());
         fits.ok_or_else(|| self.malformed(what, format_args!("at most {}", self.left()), count))
     }

@@ -7,6 +7,7 @@ mod ids;
 pub mod image;
 mod judge;
 mod key;
+pub mod pieces;
 pub mod plan;
 pub mod query;
 mod reservoir;

@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use thalweg_types::DataType;
 
@@ -13,6 +14,7 @@ use super::queue::{Key, Queues};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
+use crate::pieces::{Pieced, Shelf};
 
 /// Which value of a window is the answer.
 pub(super) trait Rule<K: Kind>: Send {
@@ -104,7 +106,7 @@ pub(super) struct Front<K: Kind, R: Rule<K>> {
     calls: Vec<usize>,
     arg: usize,
     data_type: DataType,
-    queues: Queues<K::Item>,
+    queues: Queues<K>,
     rule: PhantomData<R>,
 }
 
@@ -115,7 +117,7 @@ impl<K: Kind, R: Rule<K>> Front<K, R> {
 }
 
 #[inline(always)]
-fn front<K: Kind, R: Rule<K>>(queues: &Queues<K::Item>, group: u32) -> Option<&K::Item> {
+fn front<K: Kind, R: Rule<K>>(queues: &Queues<K>, group: u32) -> Option<&K::Item> {
     if group == NO_GROUP {
         return None;
     }
@@ -126,7 +128,7 @@ fn front<K: Kind, R: Rule<K>>(queues: &Queues<K::Item>, group: u32) -> Option<&K
 }
 
 struct Tour<'a, K: Kind, R> {
-    queues: &'a mut Queues<K::Item>,
+    queues: &'a mut Queues<K>,
     added: Stream<'a>,
     removed: Stream<'a>,
     added_values: Values<'a, K>,
@@ -188,6 +190,22 @@ impl<K: Kind, R: Rule<K>> Aggregate for Front<K, R> {
         self.queues.reset(group);
     }
 
+    fn forget(&mut self, group: u32) {
+        self.queues.forget(group);
+    }
+
+    fn set_shelf(&mut self, shelf: &Arc<Shelf>) {
+        self.queues.set_shelf(shelf);
+    }
+
+    fn pieced(&self) -> Option<&dyn Pieced> {
+        Some(&self.queues)
+    }
+
+    fn pieced_mut(&mut self) -> Option<&mut dyn Pieced> {
+        Some(&mut self.queues)
+    }
+
     fn run(&mut self, steps: &Steps<'_>, added: &Stream<'_>, removed: &Stream<'_>) -> Vec<Column> {
         let mut tour = Tour::<K, R> {
             queues: &mut self.queues,
@@ -211,11 +229,11 @@ impl<K: Kind, R: Rule<K>> Aggregate for Front<K, R> {
     }
 
     fn save(&self, group: u32, out: &mut Vec<u8>) {
-        self.queues.save(group, out, K::save);
+        self.queues.save(group, out);
     }
 
     fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        self.queues.load(group, image, K::load)
+        self.queues.load(group, image)
     }
 
     fn bytes(&self) -> usize {
@@ -223,11 +241,11 @@ impl<K: Kind, R: Rule<K>> Aggregate for Front<K, R> {
     }
 
     fn bytes_per_group(&self) -> usize {
-        Queues::<K::Item>::bytes_per_group()
+        Queues::<K>::bytes_per_group()
     }
 
     fn worst_case(&self) -> Option<String> {
-        let bytes = Queues::<K::Item>::bytes_per_value();
+        let bytes = Queues::<K>::bytes_per_value();
         Some(format!("{} keeps {bytes} bytes per value {}", R::NAME, R::PILES_UP))
     }
 }

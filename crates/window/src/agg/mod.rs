@@ -25,6 +25,7 @@
 //!
 //! Not here: which elements enter and leave when (cursors), group numbers, queries.
 
+mod best;
 mod count;
 mod distinct;
 mod exact;
@@ -45,15 +46,18 @@ mod sketch;
 mod tests;
 mod walk;
 
+use std::sync::Arc;
+
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::NullBuffer;
 
 use crate::image::{Malformed, Reader};
+use crate::pieces::{Pieced, Shelf};
 
 pub use function::{Function, output_type};
 pub use occurrences::Occurrences;
-pub(crate) use plan::plan_with_values;
 pub use plan::{Call, plan};
+pub(crate) use plan::{Leaving, plan_in};
 pub(crate) use quantile::floats;
 
 /// The group of a step that reads the value of an empty window.
@@ -123,8 +127,26 @@ pub trait Aggregate: Send {
     /// Numbers from `groups` on are used no more, and their groups are empty: gives back what they take.
     fn cut(&mut self, groups: usize);
 
-    /// Forgets everything of a group.
+    /// Empties a group, which goes on.
     fn reset(&mut self, group: u32);
+
+    /// Forgets everything of a group that is out of memory from now on, or no more.
+    fn forget(&mut self, group: u32) {
+        self.reset(group);
+    }
+
+    /// From now on what is long may be cut into pieces, which are kept there.
+    fn set_shelf(&mut self, _: &Arc<Shelf>) {}
+
+    /// State that may be in pieces.
+    fn pieced(&self) -> Option<&dyn Pieced> {
+        None
+    }
+
+    /// As [`Aggregate::pieced`].
+    fn pieced_mut(&mut self) -> Option<&mut dyn Pieced> {
+        None
+    }
 
     /// Applies a schedule; one column per call, one value per step.
     fn run(&mut self, steps: &Steps<'_>, added: &Stream<'_>, removed: &Stream<'_>) -> Vec<Column>;
@@ -135,7 +157,7 @@ pub trait Aggregate: Send {
     /// Reads, for the sake of the cache, what [`Aggregate::save`] reads first of each of these groups.
     fn touch(&self, _groups: &[u32]) {}
 
-    /// Appends the state of a group to its image; what the group's values make pile up is written whole.
+    /// Appends the state of a group to its image, but for what is in pieces.
     fn save(&self, group: u32, out: &mut Vec<u8>);
 
     /// Restores a group, whose state here is empty, from the bytes of [`Aggregate::save`].

@@ -6,14 +6,16 @@
 //! | count | `count(*)`, `count(x)` where there are no moments to take them |
 //! | one each | `min`, `max`, `first`, `last` with `prev`, `count(distinct)`, all quantiles, of one argument |
 //!
-//! `count(distinct)` has its values in itself, or they are groups of their own ([`plan_with_values`]).
+//! `count(distinct)` has its values in itself, or they are groups of their own; where no value leaves by itself, `min`,
+//! `max` and `first` keep one value and no queue ([`Leaving`]).
 
 use thalweg_types::{DataType, Error, Micros};
 
+use super::best::Best;
 use super::count::Count;
 use super::distinct::Distinct;
-use super::front::{Front, Largest, Oldest, Smallest};
-use super::kind::with_kind;
+use super::front::{Front, Largest, Oldest, Rule, Smallest};
+use super::kind::{Kind, with_kind};
 use super::latest::Latest;
 use super::moments::{Decimal, Float, Int, Kept, Moment, Moments, Narrow, Number, UInt, Wide256};
 use super::occurrences::Occurrences;
@@ -30,28 +32,41 @@ pub struct Call {
     pub arg_index: Option<usize>,
 }
 
-/// Builds the states that answer `calls`; each call is answered by exactly one of them.
+/// How values leave the window that the states are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The oldest first.
+    OneByOne,
+    /// All at once when a window of this span ends (`TUMBLING`).
+    Together(Micros),
+    Never,
+}
+
+/// Builds the states that answer `calls` in windows that values leave one by one; each call is answered by exactly one
+/// of them.
 ///
 /// # Errors
 /// As [`output_type`] says, and for a call with a type but no number, or the other way round.
 pub fn plan(calls: &[Call]) -> Result<Vec<Box<dyn Aggregate>>, Error> {
-    plan_of(calls, Share::build)
+    plan_in(calls, Leaving::OneByOne, false)
 }
 
-/// As [`plan`], but values of `count(distinct)` are groups of their own; `span` is that of a window that tumbles.
+/// As [`plan`], in any window; values of `count(distinct)` may be groups of their own.
 ///
 /// # Errors
 /// As [`plan`].
-pub(crate) fn plan_with_values(
+pub(crate) fn plan_in(
     calls: &[Call],
-    span: Option<Micros>,
+    leaving: Leaving,
+    are_values_groups: bool,
 ) -> Result<Vec<Box<dyn Aggregate>>, Error> {
     plan_of(calls, |share| match &share.arg {
-        Some((arg, _)) if share.family == Family::Distinct => {
+        Some((arg, _)) if share.family == Family::Distinct && are_values_groups => {
             let calls = share.calls.iter().map(|(number, _)| *number).collect();
+            let span = if let Leaving::Together(span) = leaving { Some(span) } else { None };
             Box::new(Occurrences::new(calls, *arg, span))
         }
-        _ => share.build(),
+        _ => share.build(leaving),
     })
 }
 
@@ -134,7 +149,7 @@ struct Share {
 }
 
 impl Share {
-    fn build(self) -> Box<dyn Aggregate> {
+    fn build(self, leaving: Leaving) -> Box<dyn Aggregate> {
         let calls: Vec<usize> = self.calls.iter().map(|(number, _)| *number).collect();
         let Some((arg, data_type)) = self.arg else { return Box::new(Count::new(calls, None)) };
         let functions = self.calls.iter().map(|(_, function)| *function);
@@ -161,13 +176,13 @@ impl Share {
                 }
             }
             Family::Min => {
-                with_kind!(data_type, K => Box::new(Front::<K, Smallest>::new(calls, arg, data_type)))
+                with_kind!(data_type, K => build_front::<K, Smallest>(leaving, calls, arg, data_type))
             }
             Family::Max => {
-                with_kind!(data_type, K => Box::new(Front::<K, Largest>::new(calls, arg, data_type)))
+                with_kind!(data_type, K => build_front::<K, Largest>(leaving, calls, arg, data_type))
             }
             Family::First => {
-                with_kind!(data_type, K => Box::new(Front::<K, Oldest>::new(calls, arg, data_type)))
+                with_kind!(data_type, K => build_front::<K, Oldest>(leaving, calls, arg, data_type))
             }
             Family::Latest => {
                 let behind: Vec<usize> =
@@ -189,6 +204,18 @@ impl Share {
                 Box::new(Quantile::new(calls, ranks, arg))
             }
         }
+    }
+}
+
+fn build_front<K: Kind, R: Rule<K> + 'static>(
+    leaving: Leaving,
+    calls: Vec<usize>,
+    arg: usize,
+    data_type: DataType,
+) -> Box<dyn Aggregate> {
+    match leaving {
+        Leaving::OneByOne => Box::new(Front::<K, R>::new(calls, arg, data_type)),
+        Leaving::Together(_) | Leaving::Never => Box::new(Best::<K, R>::new(calls, arg, data_type)),
     }
 }
 

@@ -9,18 +9,25 @@
 //! next to the list, so that disorder costs at most a logarithm; then the oldest, and the best, is the better of
 //! the two heads.
 //!
+//! Where there are checkpoints, the list of a *long* queue is only its newest end: its oldest values are at its front,
+//! and what is between is in pieces ([`crate::pieces`]).
+//!
 //! Invariants
-//! * Keys ascend within a list and within a tree; within each, no value bars an older one.
+//! * Keys ascend within a list and within a tree; within each, no value bars an older one. Front, pieces and list are one
+//!   list in this.
+//! * A queue with pieces has a front, and one with a front has a list.
 //! * A group never gets two values with one key. (What builds before stages numbered arrivals left in a list may have
 //!   equal ones, in order of arrival.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::kind::Item;
+use super::kind::{Item, Kind};
 use crate::image::{Malformed, Reader, put, put_signed};
+use crate::pieces::{EARLY, PieceSink, Pieced, Pieces, Shelf};
 use crate::slots::{cut, grow};
 use crate::warm::warm;
 
@@ -31,15 +38,25 @@ const NONE: u32 = u32::MAX;
 /// Longest walk: about the cost of a look-up in a tree.
 const WALK: usize = 16;
 
-pub(super) struct Queues<V> {
+/// Version of the layout of groups from which on a queue may be in pieces.
+const IN_PIECES: u8 = 3;
+
+pub(super) struct Queues<K: Kind> {
     ends: Vec<Ends>,
-    slots: Vec<Slot<V>>,
+    slots: Vec<Slot<K::Item>>,
     /// First of the free slots, which are linked by `newer`.
     free: u32,
     used: usize,
     /// Heap bytes that values own.
     owned: usize,
-    trees: HashMap<u32, BTreeMap<Key, V>, RandomState>,
+    trees: HashMap<u32, BTreeMap<Key, K::Item>, RandomState>,
+    long: HashMap<u32, Long<K::Item>, RandomState>,
+    /// Where pieces are; `None`: no queue is cut.
+    shelf: Option<Arc<Shelf>>,
+    /// Slots in use at which it is looked whether a list is so long that it is cut.
+    look_at: usize,
+    /// Cycle, group and number of pieces that may not be readable yet, in the order of cycles.
+    unwritten: VecDeque<(u64, u32, u32)>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,11 +72,112 @@ struct Slot<V> {
     newer: u32,
 }
 
+/// What is older than the list of a long queue.
+struct Long<V> {
+    front: VecDeque<(Key, V)>,
+    pieces: Pieces,
+}
+
+impl<V> Default for Long<V> {
+    fn default() -> Self {
+        Self { front: VecDeque::new(), pieces: Pieces::default() }
+    }
+}
+
 const EMPTY: Ends = Ends { oldest: NONE, newest: NONE };
 
-impl<V: Item> Queues<V> {
+/// Appends values, each with its key less the one before.
+fn save_values<'a, K: Kind>(values: impl Iterator<Item = (Key, &'a K::Item)>, out: &mut Vec<u8>) {
+    let mut before: Key = (0, 0);
+    for ((time, seq), value) in values {
+        put_signed(out, time.wrapping_sub(before.0));
+        put_signed(out, seq.wrapping_sub(before.1) as i64);
+        K::save(value, out);
+        before = (time, seq);
+    }
+}
+
+/// Reads as many values, whose keys ascend; `may_repeat`: two may have the same.
+fn load_values<K: Kind>(
+    image: &mut Reader<'_>,
+    count: usize,
+    may_repeat: bool,
+    mut take: impl FnMut(Key, K::Item),
+) -> Result<(), Malformed> {
+    let mut before: Option<Key> = None;
+    for _ in 0..count {
+        let (time, seq) = before.unwrap_or_default();
+        let key = if image.version() < IN_PIECES {
+            (image.signed("time in a queue")?, image.number("arrival in a queue")?)
+        } else {
+            let (more, later) = (image.signed("time in a queue")?, image.signed("arrival in a queue")?);
+            (time.wrapping_add(more), seq.wrapping_add(later as u64))
+        };
+        if before.is_some_and(|before| before > key || !may_repeat && before == key) {
+            let expected = format!("behind {before:?}");
+            return Err(image.malformed("order of a queue", expected, format_args!("{key:?}")));
+        }
+        before = Some(key);
+        take(key, K::load(image)?);
+    }
+    Ok(())
+}
+
+/// The values of a piece or a front.
+fn load_list<K: Kind>(image: &mut Reader<'_>, count: usize) -> Result<VecDeque<(Key, K::Item)>, Malformed> {
+    let mut values = VecDeque::new();
+    load_values::<K>(image, count, true, |key, value| values.push_back((key, value)))?;
+    Ok(values)
+}
+
+/// Appends what [`Queues::save`] does of a queue with one value, or none.
+pub(super) fn save_best<K: Kind>(best: Option<&(Key, K::Item)>, out: &mut Vec<u8>) {
+    put(out, u64::from(best.is_some()) << 1);
+    save_values::<K>(best.iter().map(|(key, value)| (*key, value)), out);
+    put(out, 0);
+}
+
+/// Reads all values of a queue that is not in pieces.
+///
+/// # Errors
+/// [`Malformed`].
+pub(super) fn read_best<K: Kind>(
+    image: &mut Reader<'_>,
+    mut take: impl FnMut(Key, K::Item),
+) -> Result<(), Malformed> {
+    let mut listed = image.number("values of a queue")?;
+    if image.version() >= IN_PIECES {
+        if listed & 1 == 1 {
+            return Err(image.malformed("a queue", "one that is not in pieces", "one that is"));
+        }
+        listed >>= 1;
+    }
+    let listed = image.fits(listed, "values of a queue")?;
+    load_values::<K>(image, listed, true, &mut take)?;
+    let count = image.count("values of a queue")?;
+    load_values::<K>(image, count, false, &mut take)
+}
+
+impl<K: Kind> Queues<K> {
     pub(super) fn new() -> Self {
-        Self { ends: Vec::new(), slots: Vec::new(), free: NONE, used: 0, owned: 0, trees: HashMap::default() }
+        Self {
+            ends: Vec::new(),
+            slots: Vec::new(),
+            free: NONE,
+            used: 0,
+            owned: 0,
+            trees: HashMap::default(),
+            long: HashMap::default(),
+            shelf: None,
+            look_at: usize::MAX,
+            unwritten: VecDeque::new(),
+        }
+    }
+
+    /// From now on long queues may be cut into pieces.
+    pub(super) fn set_shelf(&mut self, shelf: &Arc<Shelf>) {
+        self.shelf = Some(Arc::clone(shelf));
+        self.look_at = EARLY * shelf.size();
     }
 
     pub(super) fn grow(&mut self, groups: usize) {
@@ -81,7 +199,13 @@ impl<V: Item> Queues<V> {
 
     /// Puts a value in its place, unless a newer one bars it, and drops the older ones that it bars.
     #[inline(always)]
-    pub(super) fn insert(&mut self, group: u32, key: Key, value: V, bars: impl Fn(&V, &V) -> bool) {
+    pub(super) fn insert(
+        &mut self,
+        group: u32,
+        key: Key,
+        value: K::Item,
+        bars: impl Fn(&K::Item, &K::Item) -> bool,
+    ) {
         let mut older = self.ends[group as usize].newest;
         let mut newer = NONE;
         let mut walked = 0;
@@ -97,10 +221,18 @@ impl<V: Item> Queues<V> {
             newer = older;
             older = self.slots[older as usize].older;
         }
+        let reached = older;
         while older != NONE && bars(&value, &self.slots[older as usize].value) {
             let next = self.slots[older as usize].older;
             self.release(older);
             older = next;
+        }
+        if older == NONE && !self.long.is_empty() && self.is_long(group) {
+            if reached == NONE {
+                // Its place may be anywhere before the list.
+                return self.insert_in_tree(group, key, value, bars);
+            }
+            older = self.drop_before_list(group, &value, &bars);
         }
         if !self.trees.is_empty() {
             self.prune_tree(group, key, &value, &bars);
@@ -114,6 +246,9 @@ impl<V: Item> Queues<V> {
         match newer {
             NONE => ends.newest = slot,
             _ => self.slots[newer as usize].older = slot,
+        }
+        if self.used >= self.look_at {
+            self.cut_early(group);
         }
     }
 
@@ -130,11 +265,12 @@ impl<V: Item> Queues<V> {
                 _ => self.slots[newer as usize].older = NONE,
             }
             self.release(oldest);
-        } else if !self.trees.is_empty() {
+        } else if (self.long.is_empty() || !self.remove_from_front(group, key)) && !self.trees.is_empty() {
             self.remove_from_tree(group, key);
         }
     }
 
+    /// Empties the queue of a group; the next cycle is told of its pieces.
     pub(super) fn reset(&mut self, group: u32) {
         let mut slot = std::mem::replace(&mut self.ends[group as usize], EMPTY).oldest;
         while slot != NONE {
@@ -145,74 +281,112 @@ impl<V: Item> Queues<V> {
         if let Some(tree) = self.trees.remove(&group) {
             self.owned -= tree.values().map(Item::heap).sum::<usize>();
         }
+        if let Some(long) = self.long.get_mut(&group) {
+            self.owned -= long.front.drain(..).map(|(_, value)| value.heap()).sum::<usize>();
+            long.pieces.clear();
+        }
     }
 
-    /// The oldest of the list and the oldest of the tree.
+    /// Forgets a group that is out of memory from now on, or no more.
+    pub(super) fn forget(&mut self, group: u32) {
+        self.reset(group);
+        self.long.remove(&group);
+    }
+
+    /// The oldest of the list, pieces included, and the oldest of the tree.
     #[inline(always)]
-    pub(super) fn heads(&self, group: u32) -> [Option<(Key, &V)>; 2] {
+    pub(super) fn heads(&self, group: u32) -> [Option<(Key, &K::Item)>; 2] {
         let oldest = self.ends[group as usize].oldest;
-        let in_list = (oldest != NONE).then(|| {
+        let mut in_list = (oldest != NONE).then(|| {
             let slot = &self.slots[oldest as usize];
             (slot.key, &slot.value)
         });
+        if !self.long.is_empty() {
+            in_list = self.front(group).or(in_list);
+        }
         [in_list, if self.trees.is_empty() { None } else { self.oldest_in_tree(group) }]
     }
 
-    /// Appends a group's list and its tree, values by `save`.
-    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>, save: impl Fn(&V, &mut Vec<u8>)) {
-        let put_value = |out: &mut Vec<u8>, (time, seq): Key, value: &V| {
-            put_signed(out, time);
-            put(out, seq);
-            save(value, out);
-        };
-        put(out, self.list(group).count() as u64);
-        self.list(group).for_each(|slot| put_value(out, slot.key, &slot.value));
+    /// Appends the queue of a group: of a long one the front, the numbers of its pieces and the list, else the list; then
+    /// the tree.
+    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>) {
+        let long = if self.long.is_empty() { None } else { self.long.get(&group) };
+        let long = long.filter(|long| !long.front.is_empty());
+        put(out, (self.list(group).count() as u64) << 1 | u64::from(long.is_some()));
+        if let Some(Long { front, pieces }) = long {
+            put(out, front.len() as u64);
+            save_values::<K>(front.iter().map(|(key, value)| (*key, value)), out);
+            pieces.save(out);
+        }
+        save_values::<K>(self.list(group).map(|slot| (slot.key, &slot.value)), out);
         let tree = self.trees.get(&group);
         put(out, tree.map_or(0, BTreeMap::len) as u64);
-        tree.into_iter().flatten().for_each(|(key, value)| put_value(out, *key, value));
+        save_values::<K>(tree.into_iter().flatten().map(|(key, value)| (*key, value)), out);
     }
 
     /// The list of a group, from the oldest.
-    fn list(&self, group: u32) -> impl Iterator<Item = &Slot<V>> {
+    fn list(&self, group: u32) -> impl Iterator<Item = &Slot<K::Item>> {
         let at = |slot: u32| self.slots.get(slot as usize);
         std::iter::successors(at(self.ends[group as usize].oldest), move |slot| at(slot.newer))
     }
 
     /// Takes over what [`Queues::save`] wrote; the group's queue is empty before.
-    pub(super) fn load(
-        &mut self,
-        group: u32,
-        image: &mut Reader<'_>,
-        load: impl Fn(&mut Reader<'_>) -> Result<V, Malformed>,
-    ) -> Result<(), Malformed> {
-        for in_tree in [false, true] {
-            let mut before = None;
-            for _ in 0..image.count("values of a queue")? {
-                let key = (image.signed("time in a queue")?, image.number("arrival in a queue")?);
-                if before.is_some_and(|before| before > key || in_tree && before == key) {
-                    let expected = format!("behind {before:?}");
-                    return Err(image.malformed("order of a queue", expected, format_args!("{key:?}")));
-                }
-                before = Some(key);
-                let value = load(image)?;
-                if in_tree {
-                    self.owned += value.heap();
-                    self.trees.entry(group).or_default().insert(key, value);
-                } else {
-                    self.insert(group, key, value, |_, _| false);
-                }
+    pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let mut listed = image.number("values of a queue")?;
+        if image.version() >= IN_PIECES {
+            let is_long = listed & 1 == 1;
+            listed >>= 1;
+            if is_long {
+                self.load_long(group, image)?;
             }
         }
+        let listed = image.fits(listed, "values of a queue")?;
+        load_values::<K>(image, listed, true, |key, value| self.push(group, key, value))?;
+        let count = image.count("values of a queue")?;
+        if count > 0 {
+            let tree = self.trees.entry(group).or_default();
+            load_values::<K>(image, count, false, |key, value| {
+                self.owned += value.heap();
+                tree.insert(key, value);
+            })?;
+        }
         Ok(())
+    }
+
+    fn load_long(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let Some(shelf) = &self.shelf else {
+            return Err(image.malformed("a queue", "one that is not in pieces", "one that is"));
+        };
+        let count = image.count("values of a front")?;
+        let front = load_list::<K>(image, count)?;
+        let pieces = Pieces::load(image, shelf)?;
+        self.owned += front.iter().map(|(_, value)| value.heap()).sum::<usize>();
+        self.long.insert(group, Long { front, pieces });
+        Ok(())
+    }
+
+    /// Appends a value that is newer than all of the list.
+    fn push(&mut self, group: u32, key: Key, value: K::Item) {
+        let older = self.ends[group as usize].newest;
+        let slot = self.allocate(Slot { key, value, older, newer: NONE });
+        let ends = &mut self.ends[group as usize];
+        ends.newest = slot;
+        match older {
+            NONE => ends.oldest = slot,
+            _ => self.slots[older as usize].newer = slot,
+        }
     }
 
     /// Heap bytes.
     pub(super) fn bytes(&self) -> usize {
         let in_trees: usize = self.trees.values().map(BTreeMap::len).sum();
+        let long =
+            |long: &Long<K::Item>| long.front.capacity() * size_of::<(Key, K::Item)>() + long.pieces.bytes();
         self.ends.capacity() * size_of::<Ends>()
-            + self.slots.capacity() * size_of::<Slot<V>>()
+            + self.slots.capacity() * size_of::<Slot<K::Item>>()
             + self.trees.allocation_size()
-            + in_trees * (size_of::<Key>() + size_of::<V>()) * 2
+            + in_trees * (size_of::<Key>() + size_of::<K::Item>()) * 2
+            + self.long.values().map(long).sum::<usize>()
             + self.owned
     }
 
@@ -221,11 +395,11 @@ impl<V: Item> Queues<V> {
     }
 
     pub(super) const fn bytes_per_value() -> usize {
-        size_of::<Slot<V>>()
+        size_of::<Slot<K::Item>>()
     }
 
     #[inline(always)]
-    fn allocate(&mut self, slot: Slot<V>) -> u32 {
+    fn allocate(&mut self, slot: Slot<K::Item>) -> u32 {
         self.used += 1;
         self.owned += slot.value.heap();
         let index = self.free;
@@ -250,7 +424,75 @@ impl<V: Item> Queues<V> {
     }
 
     #[cold]
-    fn insert_in_tree(&mut self, group: u32, key: Key, value: V, bars: impl Fn(&V, &V) -> bool) {
+    fn is_long(&self, group: u32) -> bool {
+        self.long.get(&group).is_some_and(|long| !long.front.is_empty())
+    }
+
+    #[cold]
+    fn front(&self, group: u32) -> Option<(Key, &K::Item)> {
+        let (key, value) = self.long.get(&group)?.front.front()?;
+        Some((*key, value))
+    }
+
+    /// Drops what a value bars of front and pieces, as all of the list that is older was dropped; the newest piece that is
+    /// left then becomes the list's oldest part, so that another value does not find it so soon. The slot of the newest value
+    /// of that part.
+    #[cold]
+    fn drop_before_list(
+        &mut self,
+        group: u32,
+        value: &K::Item,
+        bars: &impl Fn(&K::Item, &K::Item) -> bool,
+    ) -> u32 {
+        let (Some(long), Some(shelf)) = (self.long.get_mut(&group), &self.shelf) else { return NONE };
+        long.pieces.drop_newest(shelf, |image| {
+            let mut is_barred = false;
+            load_values::<K>(image, 1, true, |_, first| is_barred = bars(value, &first))?;
+            Ok(is_barred)
+        });
+        let mut values = long.pieces.take_newest(shelf, load_list::<K>).unwrap_or_default();
+        values.truncate(values.iter().rposition(|(_, older)| !bars(value, older)).map_or(0, |last| last + 1));
+        if values.is_empty() {
+            while long.front.back().is_some_and(|(_, older)| bars(value, older)) {
+                self.owned -= long.front.pop_back().map_or(0, |(_, value)| value.heap());
+            }
+        }
+        let Ends { newest, .. } = std::mem::replace(&mut self.ends[group as usize], EMPTY);
+        for (key, value) in values {
+            self.push(group, key, value);
+        }
+        std::mem::replace(&mut self.ends[group as usize].newest, newest)
+    }
+
+    /// Takes the oldest value of a long queue, if it has this key.
+    #[cold]
+    fn remove_from_front(&mut self, group: u32, key: Key) -> bool {
+        let Some(Long { front, pieces }) = self.long.get_mut(&group) else { return false };
+        if front.front().is_none_or(|(oldest, _)| *oldest != key) {
+            return false;
+        }
+        self.owned -= front.pop_front().map_or(0, |(_, value)| value.heap());
+        while front.is_empty()
+            && let Some(shelf) = &self.shelf
+            && let Some(values) = pieces.take_oldest(shelf, load_list::<K>)
+        {
+            self.owned += values.iter().map(|(_, value)| value.heap()).sum::<usize>();
+            *front = values;
+        }
+        if front.is_empty() && pieces.is_spent() {
+            self.long.remove(&group);
+        }
+        true
+    }
+
+    #[cold]
+    fn insert_in_tree(
+        &mut self,
+        group: u32,
+        key: Key,
+        value: K::Item,
+        bars: impl Fn(&K::Item, &K::Item) -> bool,
+    ) {
         self.prune_tree(group, key, &value, &bars);
         let tree = self.trees.entry(group).or_default();
         if tree.range(key..).next().is_none_or(|(_, newer)| !bars(newer, &value)) {
@@ -263,7 +505,13 @@ impl<V: Item> Queues<V> {
     }
 
     #[cold]
-    fn prune_tree(&mut self, group: u32, key: Key, value: &V, bars: &impl Fn(&V, &V) -> bool) {
+    fn prune_tree(
+        &mut self,
+        group: u32,
+        key: Key,
+        value: &K::Item,
+        bars: &impl Fn(&K::Item, &K::Item) -> bool,
+    ) {
         let Some(tree) = self.trees.get_mut(&group) else { return };
         while let Some((older, barred)) = tree.range(..key).next_back()
             && bars(value, barred)
@@ -288,8 +536,97 @@ impl<V: Item> Queues<V> {
     }
 
     #[cold]
-    fn oldest_in_tree(&self, group: u32) -> Option<(Key, &V)> {
+    fn oldest_in_tree(&self, group: u32) -> Option<(Key, &K::Item)> {
         self.trees.get(&group)?.first_key_value().map(|(key, value)| (*key, value))
+    }
+
+    /// Many values came, the last one to this group: cuts its list if it is most of them.
+    #[cold]
+    fn cut_early(&mut self, group: u32) {
+        let Some(shelf) = self.shelf.clone() else { return };
+        let many = EARLY * shelf.size();
+        if self.list(group).take(many / 2).count() == many / 2 {
+            self.cut_list(group, &shelf);
+        }
+        self.look_at = self.used + many;
+    }
+
+    /// Cuts the oldest values of a list that is more than two pieces long: the first of all become the front, others a
+    /// piece each time.
+    fn cut_list(&mut self, group: u32, shelf: &Shelf) {
+        let size = shelf.size();
+        let mut left = self.list(group).count();
+        while left > 2 * size {
+            let mut cut = Vec::with_capacity(size);
+            let mut slot = self.ends[group as usize].oldest;
+            for _ in 0..size {
+                let Slot { key, value, newer, .. } = &self.slots[slot as usize];
+                cut.push((*key, value.clone()));
+                slot = *newer;
+            }
+            let long = self.long.entry(group).or_default();
+            if long.front.is_empty() {
+                self.owned += cut.iter().map(|(_, value)| value.heap()).sum::<usize>();
+                long.front = cut.into();
+            } else {
+                let values = cut.iter().map(|(key, value)| (*key, value));
+                if !long.pieces.cut(size, shelf, |out| save_values::<K>(values, out)) {
+                    return;
+                }
+            }
+            let mut gone = std::mem::replace(&mut self.ends[group as usize].oldest, slot);
+            self.slots[slot as usize].older = NONE;
+            while gone != slot {
+                let newer = self.slots[gone as usize].newer;
+                self.release(gone);
+                gone = newer;
+            }
+            left -= size;
+        }
+    }
+}
+
+impl<K: Kind> Pieced for Queues<K> {
+    fn hand_over(&mut self, group: u32, cycle: u64, to: &mut dyn PieceSink) {
+        let Some(shelf) = self.shelf.clone() else { return };
+        if self.list(group).take(2 * shelf.size() + 1).count() > 2 * shelf.size() {
+            self.cut_list(group, &shelf);
+        }
+        if !self.long.is_empty()
+            && let Some(long) = self.long.get_mut(&group)
+        {
+            let unwritten = &mut self.unwritten;
+            long.pieces.hand_over(&shelf, to, |number| unwritten.push_back((cycle, group, number)));
+            if long.front.is_empty() {
+                self.long.remove(&group);
+            }
+        }
+    }
+
+    fn written(&mut self, cycle: u64) {
+        let Some(shelf) = &self.shelf else { return };
+        while let Some((_, group, number)) = self.unwritten.pop_front_if(|(other, ..)| *other <= cycle) {
+            if let Some(long) = self.long.get_mut(&group) {
+                long.pieces.written(number, shelf);
+            }
+        }
+    }
+
+    fn bury(&mut self, group: u32, numbers: &mut Vec<u32>) {
+        if let Some(long) = self.long.remove(&group) {
+            self.owned -= long.front.iter().map(|(_, value)| value.heap()).sum::<usize>();
+            long.pieces.bury(numbers);
+        }
+    }
+
+    fn most_numbers(&self) -> usize {
+        let cut: usize = self.long.values().map(|long| long.pieces.unput()).sum();
+        cut + self.shelf.as_ref().map_or(0, |shelf| self.used / shelf.size())
+    }
+
+    fn has_all(&self) -> bool {
+        let Some(shelf) = &self.shelf else { return true };
+        self.long.values().all(|long| long.pieces.has_all(shelf))
     }
 }
 
@@ -297,11 +634,17 @@ impl<V: Item> Queues<V> {
 mod tests {
     use proptest::prelude::*;
 
+    use std::sync::Mutex;
+
+    use thalweg_types::Error;
+
+    use super::super::kind::UInt;
     use super::*;
+    use crate::pieces::{PieceReader, PieceStore};
 
     #[test]
     fn freed_slots_are_used_again() {
-        let mut queues = Queues::new();
+        let mut queues = Queues::<UInt>::new();
         queues.grow(2);
         for round in 0..100_u64 {
             queues.insert((round % 2) as u32, (round as i64, round), round, |_: &u64, _: &u64| false);
@@ -317,7 +660,7 @@ mod tests {
 
     #[test]
     fn values_of_one_key_in_an_old_image_keep_their_order() {
-        let (mut old, mut queues) = (Queues::new(), Queues::new());
+        let (mut old, mut queues) = (Queues::<UInt>::new(), Queues::<UInt>::new());
         let keys = [(3, 1), (3, 1), (3, 1), (4, 2)];
         old.grow(1);
         queues.grow(1);
@@ -325,22 +668,133 @@ mod tests {
             old.insert(0, key, value as u64, |_: &u64, _: &u64| false);
         }
         let mut image = Vec::new();
-        old.save(0, &mut image, |value, out| put(out, *value));
-        queues.load(0, &mut Reader::new(&image), |image| image.number("value")).unwrap();
+        old.save(0, &mut image);
+        queues.load(0, &mut Reader::new(&image)).unwrap();
         for (value, key) in keys.into_iter().enumerate() {
             assert_eq!(queues.heads(0)[0], Some((key, &(value as u64))));
             queues.remove(0, key);
         }
     }
 
+    /// A back end of the pieces of one leaf.
+    #[derive(Clone, Default)]
+    struct BackEnd(Arc<Mutex<BTreeMap<u32, Vec<u8>>>>);
+
+    impl PieceReader for BackEnd {
+        fn read(&self, _: u32, number: u32) -> Result<Vec<u8>, Error> {
+            self.0.lock().unwrap().get(&number).cloned().ok_or_else(|| Error::corrupt("no such piece"))
+        }
+    }
+
+    impl PieceSink for BackEnd {
+        fn put(&mut self, number: u32, bytes: &[u8]) {
+            assert!(self.0.lock().unwrap().insert(number, bytes.to_vec()).is_none());
+        }
+
+        fn remove(&mut self, number: u32) {
+            assert!(self.0.lock().unwrap().remove(&number).is_some());
+        }
+    }
+
+    /// Versions 1 and 2 of groups had all values in the image, each with its whole key.
+    #[test]
+    fn an_image_of_an_earlier_layout_is_read() {
+        let mut image = vec![];
+        put(&mut image, 2);
+        for key in [5_u64, 9] {
+            put_signed(&mut image, key as i64);
+            put(&mut image, key);
+            put(&mut image, 100 + key);
+        }
+        put(&mut image, 1);
+        put_signed(&mut image, -3);
+        put(&mut image, 1);
+        put(&mut image, 7);
+        let mut queues = Queues::<UInt>::new();
+        queues.grow(1);
+        let mut reader = Reader::of_version(&image, 2);
+        queues.load(0, &mut reader).unwrap();
+        reader.finish("image").unwrap();
+        assert_eq!(queues.heads(0), [Some(((5, 5), &105)), Some(((-3, 1), &7))]);
+        let mut values = Vec::new();
+        read_best::<UInt>(&mut Reader::of_version(&image, 2), |key, value| values.push((key, value)))
+            .unwrap();
+        assert_eq!(values, [((5, 5), 105), ((9, 9), 109), ((-3, 1), 7)]);
+    }
+
     proptest! {
+        /// Queues that are cut, leave memory and come back, beside those that stay whole.
+        #[test]
+        fn pieces_change_no_head(
+            size in 1_usize..6,
+            // Time since the newest, value, how many leave, and what happens then.
+            script in proptest::collection::vec((-40_i64..20, 0_u64..30, 0_usize..4, 0_u8..5), 1..300)
+        ) {
+            let mut back_end = BackEnd::default();
+            let store = Arc::new(PieceStore::new(size));
+            store.read_by(Arc::new(back_end.clone()));
+            let shelf = Arc::new(Shelf::new(1, 0, store.clone()));
+            let anew = || {
+                let mut queues = Queues::<UInt>::new();
+                queues.set_shelf(&shelf);
+                queues.grow(1);
+                queues
+            };
+            let (mut all, mut largest) = (anew(), anew());
+            let mut live: BTreeMap<Key, u64> = BTreeMap::new();
+            let mut newest = 0;
+            for (arrival, (later, value, removes, what)) in script.into_iter().enumerate() {
+                newest = newest.max(newest + later);
+                let key = (if later < -30 { newest + later } else { newest - i64::from(later < 0) }, arrival as u64);
+                live.insert(key, value);
+                all.insert(0, key, value, |_, _| false);
+                largest.insert(0, key, value, |newer, older| newer >= older);
+                for _ in 0..removes.saturating_sub(1) {
+                    if let Some((key, _)) = live.pop_first() {
+                        all.remove(0, key);
+                        largest.remove(0, key);
+                    }
+                }
+                if what > 0 {
+                    for queues in [&mut all, &mut largest] {
+                        queues.hand_over(0, arrival as u64, &mut back_end);
+                        if what > 1 {
+                            queues.written(arrival as u64);
+                        }
+                        if what > 2 {
+                            let mut image = Vec::new();
+                            queues.save(0, &mut image);
+                            *queues = anew();
+                            let mut reader = Reader::new(&image);
+                            queues.load(0, &mut reader).unwrap();
+                            reader.finish("image").unwrap();
+                        }
+                    }
+                }
+                store.check().unwrap();
+                let first = all.heads(0).into_iter().flatten().min_by_key(|(key, _)| *key);
+                prop_assert_eq!(first.map(|(_, value)| *value), live.values().next().copied());
+                let best = largest.heads(0).into_iter().flatten().map(|(_, value)| *value).max();
+                prop_assert_eq!(best, live.values().max().copied());
+            }
+            while let Some((key, _)) = live.pop_first() {
+                all.remove(0, key);
+                largest.remove(0, key);
+            }
+            for queues in [&mut all, &mut largest] {
+                queues.hand_over(0, u64::MAX, &mut back_end);
+                prop_assert_eq!((queues.heads(0), queues.owned, queues.long.len()), ([None, None], 0, 0));
+            }
+            prop_assert!(back_end.0.lock().unwrap().is_empty(), "pieces that nobody has");
+        }
+
         /// Heavy disorder in one group, so that both the list and the tree are used.
         #[test]
         fn heads_are_the_oldest_and_the_largest(
             script in proptest::collection::vec((0_i64..200, 0_u64..50, 0_usize..3), 1..300)
         ) {
-            let mut all = Queues::new();
-            let mut largest = Queues::new();
+            let mut all = Queues::<UInt>::new();
+            let mut largest = Queues::<UInt>::new();
             all.grow(1);
             largest.grow(1);
             let mut live: BTreeMap<Key, u64> = BTreeMap::new();

@@ -30,6 +30,7 @@ use super::changes::Key;
 use super::checkpoint::Checkpoint;
 use super::dirty::Dirty;
 use super::nodes::Face;
+use super::pieces::ReadPieces;
 use super::plan::Plan;
 use super::records::Records;
 use super::stream::{StreamId, Streams};
@@ -540,6 +541,7 @@ impl Stage {
     ///
     /// Whoever bounds a stage calls [`Stage::written`] when a cycle's changes can be read back.
     pub fn bound(&mut self, memory: usize, reader: Arc<dyn GroupReader>) {
+        self.plan.pieces.read_by(Arc::new(ReadPieces(Arc::clone(&reader))));
         self.cache = Some(Cache::new(memory, reader));
     }
 

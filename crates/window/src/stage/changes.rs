@@ -45,6 +45,8 @@ pub(super) enum Key {
     Ids(u64),
     /// Kind 4: tags of groups, by the id of their GROUP BY and the number of their block.
     Tags { grouping: u32, block: u32 },
+    /// Kind 5: a piece of a list, by the id of its leaf and its number.
+    Piece { leaf: u32, number: u32 },
 }
 
 /// Whether a key that a stage has handed over is one of a group.
@@ -60,6 +62,7 @@ impl fmt::Display for Key {
             Key::Rows(frame) => write!(f, "frame {frame} of open rows"),
             Key::Ids(frame) => write!(f, "frame {frame} of ids"),
             Key::Tags { grouping, block } => write!(f, "block {block} of tags of GROUP BY {grouping}"),
+            Key::Piece { leaf, number } => write!(f, "piece {number} of the values of leaf {leaf}"),
         }
     }
 }
@@ -71,6 +74,7 @@ impl Key {
             Key::Rows(frame) => (2, frame),
             Key::Ids(frame) => (3, frame),
             Key::Tags { grouping, block } => (4, u64::from(grouping) << 32 | u64::from(block)),
+            Key::Piece { leaf, number } => (5, u64::from(leaf) << 32 | u64::from(number)),
         };
         let mut bytes = [kind; 9];
         bytes[1..].copy_from_slice(&number.to_be_bytes());
@@ -91,7 +95,8 @@ impl Key {
             2 => Ok(Key::Rows(number)),
             3 => Ok(Key::Ids(number)),
             4 => Ok(Key::Tags { grouping: (number >> 32) as u32, block: number as u32 }),
-            other => Err(reader.malformed("kind of a key", "1 to 4", other)),
+            5 => Ok(Key::Piece { leaf: (number >> 32) as u32, number: number as u32 }),
+            other => Err(reader.malformed("kind of a key", "1 to 5", other)),
         }
     }
 }

@@ -8,13 +8,15 @@
 //! | state | key | value |
 //! |---|---|---|
 //! | group | id of its GROUP BY, number | key, newest and task time, the state of each leaf (`group`) |
+//! | piece of a long list | id of its leaf, number | some hundred values of one group (`crate::pieces`) |
 //! | tags of groups | id of their GROUP BY, number of the block | which numbers of the block have groups, and their tags |
 //! | open rows | number of the frame | rows that came since the marker before (`reservoir::frames`) |
 //! | ids | number of the frame | ids that came since the marker before (`ids`) |
 //! | all else | the manifest | plan, task time, which chunks and frames there are |
 //!
 //! Invariants
-//! * A group's value is complete as of a task time: it can be read without any other. What edges have done to the group
+//! * A group's value is complete as of a task time: it can be read without any other, but for the middle of lists that are
+//!   long, whose pieces are of the same cycle or of one before. What edges have done to the group
 //!   since may be missing, if they began at or after the time that the manifest says (`passed`); the reservoir has the
 //!   rows (`replay`).
 //! * Ids of groupings and leaves are never used again, so what a dropped query has left means nothing to others.
@@ -38,6 +40,8 @@ use thalweg_types::{Error, Micros};
 use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
 use super::leaves::Leaves;
+use super::nodes::Face;
+use super::pieces::PieceChanges;
 use super::plan::Plan;
 use super::records::Records;
 use super::stream::{StreamId, Streams};
@@ -78,6 +82,14 @@ pub(super) struct Marker {
 /// Groups whose states are read ahead together: those of 120 windows are in the second cache then.
 const AHEAD: usize = 32;
 
+/// Keys of what a part of the plan had that is no more.
+struct Dropped {
+    key: fn(u32, u32) -> Key,
+    /// Id of the part.
+    id: u32,
+    numbers: Range<u32>,
+}
+
 /// What a stage remembers of checkpoints.
 #[derive(Default)]
 pub(super) struct Checkpoint {
@@ -85,9 +97,9 @@ pub(super) struct Checkpoint {
     open: Option<StageHandover>,
     /// Cycles that a recovery may begin with, and the first chunk that each needs; the first is the last committed.
     held: VecDeque<(u64, ChunkId)>,
-    /// Groups of dropped GROUP BYs, and of those whose groups the open cycle says are gone, by id and number.
-    dropped: Vec<(u32, Range<u32>)>,
-    dropping: Vec<(u32, Range<u32>)>,
+    /// Groups of dropped GROUP BYs and pieces of dropped leaves, and those of them that the open cycle says are gone.
+    dropped: Vec<Dropped>,
+    dropping: Vec<Dropped>,
     /// Keys that the next marker says are gone.
     gone: Vec<Key>,
     /// Whether the one group of queries without GROUP BY is in a checkpoint.
@@ -116,9 +128,30 @@ impl Checkpoint {
 
     pub(super) fn drop_groups(&mut self, grouping: u32, numbers: usize) {
         if numbers > 0 {
-            self.dropped.push((grouping, 0..numbers as u32));
+            let key = |grouping, group| Key::Group { grouping, group };
+            self.dropped.push(Dropped { key, id: grouping, numbers: 0..numbers as u32 });
             let blocks = 0..(numbers as u32).div_ceil(TAG_BLOCK);
             self.gone.extend(blocks.map(|block| Key::Tags { grouping, block }));
+        }
+    }
+
+    /// A leaf is gone, whose pieces have or had numbers below `next`.
+    pub(super) fn drop_pieces(&mut self, leaf: u32, next: u32) {
+        if next > 0 {
+            let key = |leaf, number| Key::Piece { leaf, number };
+            self.dropped.push(Dropped { key, id: leaf, numbers: 0..next });
+        }
+    }
+
+    /// A group is gone, but for what the leaves have that read the GROUP BY at `place`: their pieces go with it.
+    pub(super) fn bury(&mut self, slot: u32, place: usize, leaves: &mut Leaves) {
+        let mut numbers = Vec::new();
+        for (node, face) in leaves.readers_mut(Some(place)) {
+            if face == Face::Groups && node.leaf.knows(face, slot) {
+                node.leaf.pieced_mut().for_each(|pieced| pieced.bury(slot, &mut numbers));
+                let leaf = node.id;
+                self.gone.extend(numbers.drain(..).map(|number| Key::Piece { leaf, number }));
+            }
         }
     }
 
@@ -182,15 +215,15 @@ impl Checkpoint {
         self.save_all_groups(plan, &mut 0, usize::MAX);
     }
 
-    /// Says that groups of dropped GROUP BYs are gone; whether all are said.
+    /// Says that groups of dropped GROUP BYs and pieces of dropped leaves are gone; whether all are said.
     fn save_dropped(&mut self, spent: &mut usize, budget: usize) -> bool {
         let Some(open) = &mut self.open else { return true };
-        while let Some((grouping, groups)) = self.dropping.last_mut() {
-            let Some(group) = groups.next() else {
+        while let Some(Dropped { key, id, numbers }) = self.dropping.last_mut() {
+            let Some(number) = numbers.next() else {
                 self.dropping.pop();
                 continue;
             };
-            open.changes.drop_key(Key::Group { grouping: *grouping, group });
+            open.changes.drop_key(key(*id, number));
             *spent += 1;
             if *spent >= budget {
                 return false;
@@ -214,17 +247,15 @@ impl Checkpoint {
                     break;
                 }
                 *spent += groups.len();
-                self.save_groups(*id, &groups, table, place, &plan.leaves);
+                self.save_groups(*id, &groups, table, place, &mut plan.leaves);
             }
         }
-        self.save_whole(&plan.leaves);
+        self.save_whole(&mut plan.leaves);
         true
     }
 
     /// Writes a group of (id of its GROUP BY, number) into the open cycle, if there is one; `entry` is its slot, key and
-    /// newest time, `None` where its number was free at the marker.
-    ///
-    /// What a group's values make pile up (queues, distinct values, the records of `ROWS`) is written whole.
+    /// newest time, `None` where its number was free at the marker. Its pieces are handed over.
     pub(super) fn save_group(
         &mut self,
         (grouping, group): (u32, u32),
@@ -242,12 +273,34 @@ impl Checkpoint {
         });
     }
 
+    /// Cuts what is long of these slots of a GROUP BY into pieces, and writes those that are new. Before their groups are
+    /// saved.
+    pub(super) fn hand_over_pieces(&mut self, slots: &[u32], place: Option<usize>, leaves: &mut Leaves) {
+        let Some(StageHandover { cycle, changes, .. }) = &mut self.open else { return };
+        for (node, face) in leaves.readers_mut(place).filter(|(node, _)| node.leaf.is_pieced()) {
+            let to = &mut PieceChanges { leaf: node.id, changes };
+            for slot in slots {
+                if face == Face::Groups && node.leaf.knows(face, *slot) {
+                    node.leaf.pieced_mut().for_each(|pieced| pieced.hand_over(*slot, *cycle, to));
+                }
+            }
+        }
+    }
+
     /// As [`Checkpoint::save_group`], of many groups: what one of them waits for in memory comes with what the others do.
-    fn save_groups(&mut self, grouping: u32, groups: &[u32], table: &Groups, place: usize, leaves: &Leaves) {
+    fn save_groups(
+        &mut self,
+        grouping: u32,
+        groups: &[u32],
+        table: &Groups,
+        place: usize,
+        leaves: &mut Leaves,
+    ) {
         for groups in groups.chunks(AHEAD) {
             let slots = groups.iter().filter_map(|group| Some(table.entry(*group)?.0));
             let slots: SmallVec<[u32; AHEAD]> = slots.collect();
             leaves.readers(Some(place)).for_each(|(node, face)| node.leaf.touch(face, &slots));
+            self.hand_over_pieces(&slots, Some(place), leaves);
             for group in groups {
                 self.save_group((grouping, *group), table.entry(*group), Some(place), leaves);
             }
@@ -255,8 +308,9 @@ impl Checkpoint {
     }
 
     /// Writes the one group of queries without GROUP BY, if it is frozen.
-    fn save_whole(&mut self, leaves: &Leaves) {
+    fn save_whole(&mut self, leaves: &mut Leaves) {
         if self.whole.claim(0) {
+            self.hand_over_pieces(&[0], None, leaves);
             let entry = leaves.is_whole().then_some((0, &key::Key::Null, 0));
             self.save_group((0, 0), entry, None, leaves);
         }
@@ -286,16 +340,17 @@ impl Checkpoint {
         for (place, grouping) in plan.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
             dirty.grow(table.numbers());
+            let cursors = plan.leaves.cursors_of(place);
             let mut save_frozen = |dirty: &mut Dirty, changed: &[u32]| {
                 if dirty.left() > 0 {
                     let claimed = changed.iter().copied().filter(|group| dirty.claim(*group));
                     let claimed: SmallVec<[u32; AHEAD]> = claimed.collect();
-                    self.save_groups(*id, &claimed, table, place, &plan.leaves);
+                    self.save_groups(*id, &claimed, table, place, &mut plan.leaves);
                 }
             };
             save_frozen(dirty, &groups[place]);
             dirty.mark(&groups[place]);
-            for cursor in plan.leaves.cursors_of(place) {
+            for cursor in cursors {
                 let elements = streams.get(StreamId::Cursor(cursor));
                 if !elements.is_empty() {
                     let passed = elements.column(*layout).as_primitive::<UInt32Type>().values();
@@ -309,7 +364,7 @@ impl Checkpoint {
             }
         }
         if plan.leaves.is_whole() {
-            self.save_whole(&plan.leaves);
+            self.save_whole(&mut plan.leaves);
             self.whole.mark_all(1);
         }
     }

@@ -4,7 +4,7 @@
 //! Leaves of one GROUP BY that differ only in their windows mostly have the same state of a group with few records, so
 //! that states are written once for each *run* of leaves whose ids follow each other.
 //!
-//! Version 1 has no task time, and a state for each leaf.
+//! Version 1 has no task time, and a state for each leaf; in versions 1 and 2 no list is in pieces.
 //!
 //! Not here: which groups are written (`checkpoint`), and read back (`cache`, `restore`).
 
@@ -17,7 +17,7 @@ use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
 use crate::key;
 
 /// Version of the layout. Persisted.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 /// Memory for states that are compared, used again.
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl States<'_> {
         slot: u32,
     ) -> Result<(), Malformed> {
         let reader = &mut self.reader;
-        let mut leaves = Leaves { leaves, place, next: 0 };
+        let mut leaves = Leaves { leaves, place, next: 0, version: self.version };
         if self.version == 1 {
             for _ in 0..reader.count("leaves of a group")? {
                 let id = reader.word("id of a leaf")?;
@@ -134,6 +134,7 @@ struct Leaves<'a> {
     leaves: &'a mut [Option<LeafNode>],
     place: Option<usize>,
     next: usize,
+    version: u8,
 }
 
 impl Leaves<'_> {
@@ -164,7 +165,7 @@ impl Leaves<'_> {
         self.next = found + 1;
         let Some(node) = &mut self.leaves[found] else { return Ok(()) };
         let Some(face) = node.face(place) else { return Ok(()) };
-        let mut part = Reader::new(state);
+        let mut part = Reader::of_version(state, self.version);
         node.leaf.load(face, slot, &mut part)?;
         part.finish("state of a leaf")
     }

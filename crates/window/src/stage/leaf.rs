@@ -4,6 +4,8 @@
 //!
 //! Not here: aggregates (`crate::agg`), the records of `ROWS n` (`rows`), which leaves there are (`leaves`).
 
+use std::sync::Arc;
+
 use arrow_array::UInt32Array;
 use arrow_select::take::take;
 use thalweg_types::Micros;
@@ -11,8 +13,9 @@ use thalweg_types::Micros;
 use super::nodes::Face;
 use super::rows::RowsRing;
 use super::stream::{Columns, Elements, Gathered, Selection};
-use crate::agg::{self, Aggregate, Call, NO_GROUP, Occurrences, Steps, Stream};
+use crate::agg::{self, Aggregate, Call, Leaving, NO_GROUP, Occurrences, Steps, Stream};
 use crate::image::{Malformed, Reader, put_signed};
+use crate::pieces::{Pieced, Shelf};
 use crate::query::Window as WindowKind;
 use crate::slots::{cut, grow};
 
@@ -46,6 +49,8 @@ pub(super) struct Leaf {
     stamps: Vec<i64>,
     rows: Option<RowsRing>,
     slots: usize,
+    /// Where pieces of its lists are.
+    pub(super) shelf: Arc<Shelf>,
 }
 
 /// Whether a leaf depends on the order of elements, so that it needs their times and arrival numbers.
@@ -63,16 +68,22 @@ impl Leaf {
         args: Vec<usize>,
         arg_types: &[arrow_schema::DataType],
         are_values_groups: bool,
+        shelf: Shelf,
     ) -> Result<Self, thalweg_types::Error> {
-        let aggregates = match kind {
-            _ if !are_values_groups => agg::plan(&calls)?,
-            WindowKind::Tumbling(span) => agg::plan_with_values(&calls, Some(span))?,
-            _ => agg::plan_with_values(&calls, None)?,
+        let leaving = match kind {
+            WindowKind::Tumbling(span) => Leaving::Together(span),
+            WindowKind::Infinite => Leaving::Never,
+            WindowKind::Sliding(_) | WindowKind::Rows(_) => Leaving::OneByOne,
         };
-        let rows =
-            if let WindowKind::Rows(limit) = kind { Some(RowsRing::new(limit, arg_types)) } else { None };
-        let is_ordered = is_ordered(kind, &calls);
-        Ok(Self { kind, calls, args, is_ordered, longest: 0, aggregates, stamps: Vec::new(), rows, slots: 0 })
+        let mut aggregates = agg::plan_in(&calls, leaving, are_values_groups)?;
+        let shelf = Arc::new(shelf);
+        aggregates.iter_mut().for_each(|aggregate| aggregate.set_shelf(&shelf));
+        let rows = match kind {
+            WindowKind::Rows(limit) => Some(RowsRing::new(limit, arg_types, Arc::clone(&shelf))),
+            _ => None,
+        };
+        let (is_ordered, stamps) = (is_ordered(kind, &calls), Vec::new());
+        Ok(Self { kind, calls, args, is_ordered, longest: 0, aggregates, stamps, rows, slots: 0, shelf })
     }
 
     /// The aggregates whose values are groups of their own.
@@ -83,6 +94,33 @@ impl Leaf {
     fn occurrences_mut(&mut self, number: usize) -> &mut Occurrences {
         let mut all = self.aggregates.iter_mut().filter_map(|aggregate| aggregate.occurrences_mut());
         all.nth(number).expect("a face of the leaf")
+    }
+
+    /// State that may be in pieces.
+    fn pieced(&self) -> impl Iterator<Item = &dyn Pieced> {
+        let rows = self.rows.iter().map(|rows| rows as &dyn Pieced);
+        self.aggregates.iter().filter_map(|aggregate| aggregate.pieced()).chain(rows)
+    }
+
+    /// As [`Leaf::pieced`].
+    pub(super) fn pieced_mut(&mut self) -> impl Iterator<Item = &mut dyn Pieced> {
+        let rows = self.rows.iter_mut().map(|rows| rows as &mut dyn Pieced);
+        self.aggregates.iter_mut().filter_map(|aggregate| aggregate.pieced_mut()).chain(rows)
+    }
+
+    pub(super) fn is_pieced(&self) -> bool {
+        self.pieced().next().is_some()
+    }
+
+    /// Numbers of pieces are below it, those of a cycle that begins now included.
+    pub(super) fn next_piece(&self) -> u32 {
+        let most: usize = self.pieced().map(Pieced::most_numbers).sum();
+        self.shelf.next().saturating_add(u32::try_from(most).unwrap_or(u32::MAX))
+    }
+
+    /// Whether all pieces came that groups in memory say they have.
+    pub(super) fn has_all_pieces(&self) -> bool {
+        self.pieced().all(Pieced::has_all)
     }
 
     /// Places in the layout of the arguments whose values are groups of their own.
@@ -177,7 +215,7 @@ impl Leaf {
             return;
         }
         for aggregate in &mut self.aggregates {
-            aggregate.reset(group);
+            aggregate.forget(group);
         }
         if let Some(stamp) = self.stamps.get_mut(group as usize) {
             *stamp = NO_STAMP;

@@ -7,7 +7,7 @@
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists after their
 //! lengths, texts after theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
 //! queries, version 2 with the bound of late records, version 3 with the key of tags, version 4 with
-//! `begins`, version 5 with the newest record.
+//! `begins`, version 5 with the newest record, version 6 with the values of leaves.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
@@ -28,7 +28,7 @@ use crate::query::Window as WindowKind;
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
 
 /// Version of the layout. Persisted.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +121,8 @@ pub(super) struct SavedLeaf {
     pub(super) calls: Vec<(Function, Option<usize>)>,
     /// Places of the groupings that have the values of `count(distinct)`; none where groups have them in themselves.
     pub(super) values: Vec<usize>,
+    /// Numbers of its pieces are below it. 0 in versions 1 to 6, which have none.
+    pub(super) next_piece: u32,
 }
 
 /// The outputs of a query that are in one leaf and began at one time; a query with several of these has an entry of
@@ -205,6 +207,9 @@ impl Manifest {
                     });
                 }
                 self.leaves.iter().for_each(|leaf| put_list(out, &leaf.values, put_place));
+            }
+            if version > 6 {
+                self.leaves.iter().for_each(|leaf| put(out, u64::from(leaf.next_piece)));
             }
         });
         out
@@ -322,7 +327,8 @@ impl Manifest {
             let calls = list(from, |from| {
                 Ok((function(from)?, option(from, |from| from.place(args.len(), "argument of a call"))?))
             })?;
-            Ok(SavedLeaf { id, kind, delay, filter, grouping, args, calls, values: Vec::new() })
+            let values = Vec::new();
+            Ok(SavedLeaf { id, kind, delay, filter, grouping, args, calls, values, next_piece: 0 })
         })?;
         let queries = list(from, |from| {
             let name = from.text("name of a query")?.to_owned();
@@ -369,6 +375,9 @@ impl Manifest {
         }
         for leaf in leaves.iter_mut().filter(|_| version > 5) {
             leaf.values = list(from, |from| from.place(places, "values of a leaf"))?;
+        }
+        for leaf in leaves.iter_mut().filter(|_| version > 6) {
+            leaf.next_piece = from.word("numbers of pieces")?;
         }
         Ok(Self {
             cycle,
@@ -530,6 +539,7 @@ impl Manifest {
                 args: node.leaf.args.iter().map(place).collect(),
                 calls: node.leaf.calls.iter().map(|call| (call.function, call.arg_index)).collect(),
                 values: node.values.iter().map(|values| dense(&plan.groupings, *values)).collect(),
+                next_piece: node.leaf.next_piece(),
             }
         };
         let queries = |query: &QueryState| {

@@ -44,6 +44,7 @@ mod nodes;
 mod numbers;
 mod outputs;
 mod passed;
+mod pieces;
 mod plan;
 mod queries;
 mod read;
@@ -61,6 +62,7 @@ use thalweg_expr::SqlError;
 use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, DataType, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
 
+use crate::pieces::PIECE;
 use crate::plan::PlannedQuery;
 use crate::query::Query;
 use crate::reservoir::CHUNK_ROWS;
@@ -68,6 +70,7 @@ use cache::Cache;
 use checkpoint::Checkpoint;
 use nodes::{Arg, Filter, Grouping, LeafNode, Window};
 use plan::Plan;
+use queries::Unread;
 use records::Records;
 use stream::{Elements, Streams};
 
@@ -96,6 +99,9 @@ pub struct StageOptions {
     /// Groups that only edges have changed which a marker writes at least: more of them make cycles larger and a restart
     /// shorter. Changes no answer.
     pub turn: usize,
+    /// Values of a piece, in which a checkpoint has the middle of a list that is long (`min`, `max`, `first` of sliding
+    /// windows, `ROWS`). Changes no answer.
+    pub piece: usize,
     /// Keep records in the reservoir for at least this long, though no cursor needs them.
     pub retention: Option<Micros>,
     /// Hashes keys of groups for checkpoints; changes no answer. A stage that is restored goes on with the key of its
@@ -125,6 +131,7 @@ impl Default for StageOptions {
             dedup: None,
             chunk_rows: CHUNK_ROWS,
             turn: passed::TURN,
+            piece: PIECE,
             retention: None,
             tag_key: HashKey::draw(),
             missed: Missed::Nothing,
@@ -250,7 +257,11 @@ impl Stage {
         }
         let dropped = self.plan.drop_query(name, &mut self.records);
         if let Some(checkpoint) = &mut self.checkpoint {
-            dropped.iter().for_each(|grouping| checkpoint.drop_groups(grouping.id, grouping.table.numbers()));
+            let Unread { groupings, leaves } = dropped;
+            groupings
+                .iter()
+                .for_each(|grouping| checkpoint.drop_groups(grouping.id, grouping.table.numbers()));
+            leaves.iter().for_each(|node| checkpoint.drop_pieces(node.id, node.leaf.shelf.next()));
             checkpoint.note_whole(&self.plan.leaves);
         }
         true
@@ -332,6 +343,7 @@ impl Stage {
             None => groups,
         };
         let values = self.plan.run_leaves(&streams, &verdicts, &slots, count);
+        self.plan.pieces.check()?;
         let answers = self.plan.assemble(&values, &evaluated, &verdicts, self.records.late)?;
         if let Some(now) = self.records.task_time() {
             self.plan.sweep(count, now, self.checkpoint.as_mut());

@@ -7,6 +7,8 @@
 //! between batches (`read`, `explain`), the records (`records`), which groups are in a checkpoint or in memory
 //! (`checkpoint`, `cache`).
 
+use std::sync::Arc;
+
 use thalweg_types::{HashKey, Micros, Schema};
 
 use super::StageOptions;
@@ -17,6 +19,7 @@ use super::leaves::Leaves;
 use super::nodes::{Arg, Filter, Grouping};
 use super::queries::QueryState;
 use crate::groups::{Cached, Groups};
+use crate::pieces::PieceStore;
 
 pub(super) struct Plan {
     pub(super) input: Input,
@@ -33,6 +36,8 @@ pub(super) struct Plan {
     pub(super) tag_key: HashKey,
     /// [`StageOptions::turn`].
     turn: usize,
+    /// Pieces of lists that are long.
+    pub(super) pieces: Arc<PieceStore>,
 }
 
 impl Plan {
@@ -49,6 +54,7 @@ impl Plan {
             next_id: 1,
             tag_key: options.tag_key,
             turn: options.turn,
+            pieces: Arc::new(PieceStore::new(options.piece)),
         }
     }
 
@@ -59,7 +65,7 @@ impl Plan {
     /// Heap bytes of groups and aggregates.
     pub(super) fn bytes(&self) -> usize {
         let groups: usize = self.groupings.iter().flatten().map(Grouping::bytes).sum();
-        self.leaves.bytes() + groups
+        self.leaves.bytes() + groups + self.pieces.bytes()
     }
 
     /// Live groups over all GROUP BYs, in memory or not.
@@ -95,6 +101,9 @@ impl Plan {
     pub(super) fn written(&mut self, cycle: u64) {
         for grouping in self.groupings.iter_mut().flatten() {
             grouping.dirty.written(cycle);
+        }
+        for node in self.leaves.nodes.iter_mut().flatten() {
+            node.leaf.pieced_mut().for_each(|pieced| pieced.written(cycle));
         }
     }
 

@@ -18,6 +18,7 @@ use super::plan::Plan;
 use super::records::Records;
 use super::{Arg, Filter, Grouping, LeafNode, Window};
 use crate::agg::Call;
+use crate::pieces::Shelf;
 use crate::plan::{Clamp, PlannedQuery};
 use crate::query::Window as WindowKind;
 use crate::slots::put;
@@ -95,6 +96,13 @@ pub(super) type Since = (Micros, Option<Micros>);
 /// The time from which a stage counts that began without its history, before its first record sets it.
 pub(super) const UNTOLD: Micros = Micros::MIN;
 
+/// What no query of a plan uses any more.
+#[derive(Default)]
+pub(super) struct Unread {
+    pub(super) groupings: Vec<Grouping>,
+    pub(super) leaves: Vec<LeafNode>,
+}
+
 impl Plan {
     /// Adds queries of which some aggregates are in the plan already. Groups of an open cycle are written before.
     pub(super) fn add_outputs(
@@ -156,8 +164,9 @@ impl Plan {
             let types: Vec<_> = args.iter().map(|arg| self.layout.data_type(*arg).clone()).collect();
             // Windows of records forget by count, which hangs on no order of the store.
             let are_values_groups = !matches!(key.kind, WindowKind::Rows(_));
-            let leaf = Leaf::new(key.kind, calls, args, &types, are_values_groups)?;
             let id = self.take_id();
+            let shelf = Shelf::new(id, 0, Arc::clone(&self.pieces));
+            let leaf = Leaf::new(key.kind, calls, args, &types, are_values_groups, shelf)?;
             let values = leaf.valued().into_iter().map(|arg| {
                 self.values_grouping(ValuesOf { grouping: key.grouping, arg, filter: key.filter })
             });
@@ -176,20 +185,21 @@ impl Plan {
         Ok(())
     }
 
-    /// Takes a query out of the plan, with whatever only it used: the GROUP BYs are returned.
-    pub(super) fn drop_query(&mut self, name: &str, records: &mut Records) -> Vec<Grouping> {
-        let Some(place) = self.queries.iter().position(|query| query.name == name) else { return Vec::new() };
-        let mut is_unread = false;
+    /// Takes a query out of the plan, with whatever only it used.
+    pub(super) fn drop_query(&mut self, name: &str, records: &mut Records) -> Unread {
+        let mut unread = Unread::default();
+        let Some(place) = self.queries.iter().position(|query| query.name == name) else { return unread };
         for CallState { leaf, .. } in self.queries.remove(place).calls {
             let mut calls = self.queries.iter().flat_map(|query| &query.calls);
             if !calls.any(|call| call.leaf == leaf) {
-                self.leaves.nodes[leaf] = None;
-                is_unread = true;
+                unread.leaves.extend(self.leaves.nodes[leaf].take());
             }
         }
-        let dropped = if is_unread { self.drop_unread(records) } else { Vec::new() };
+        if !unread.leaves.is_empty() {
+            unread.groupings = self.drop_unread(records);
+        }
         self.set_guards();
-        dropped
+        unread
     }
 
     /// Takes out of the plan the parts that no leaf reads any more, so that queries that come and go leave nothing.

@@ -92,6 +92,7 @@ impl Plan {
             }
             let offsets = records.reservoir.cursors();
             self.replay_step(time, &images, &offsets, streams, cache.as_deref_mut());
+            self.pieces.check()?;
         }
         Ok(())
     }

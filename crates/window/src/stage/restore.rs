@@ -40,6 +40,7 @@ use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
 use crate::groups::{Groups, TAG_BLOCK, read_tags};
 use crate::image::{self, Malformed, Reader};
+use crate::pieces::Shelf;
 use crate::plan::{PlannedCall, PlannedQuery};
 use crate::query::Query;
 
@@ -253,7 +254,8 @@ impl Plan {
         let args = saved.args.iter().map(|arg| manifest.args[*arg].layout).collect();
         let arrow: Vec<ArrowType> = types.iter().map(DataType::to_arrow).collect();
         let are_values_groups = !saved.values.is_empty();
-        let leaf = Leaf::new(saved.kind, calls, args, &arrow, are_values_groups)
+        let shelf = Shelf::new(saved.id, saved.next_piece, Arc::clone(&self.pieces));
+        let leaf = Leaf::new(saved.kind, calls, args, &arrow, are_values_groups, shelf)
             .map_err(|error| contradiction(&error))?;
         if leaf.valued().len() != saved.values.len() {
             return Err(contradiction(&"a count of distinct values without them"));
@@ -351,6 +353,7 @@ impl Restoring {
                 self.load_group(grouping, number, head, states)
             }
             Key::Tags { grouping, block } => self.load_tags(grouping, block, &mut plain()?),
+            Key::Piece { leaf, number } => self.load_piece(leaf, number, &mut plain()?),
             Key::Rows(frame) => {
                 let mut image = plain()?;
                 if !self.manifest.frames.iter().any(|(number, _)| *number == frame) {
@@ -428,6 +431,22 @@ impl Restoring {
         is_full
     }
 
+    /// Keeps a piece for the list that it is of; that of a leaf that is gone is passed over.
+    fn load_piece(&mut self, leaf: u32, number: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let Some(saved) = self.manifest.leaves.iter().find(|saved| saved.id == leaf) else {
+            return Err(image.malformed("id of a leaf", "one that the manifest names", leaf));
+        };
+        if number >= saved.next_piece {
+            let expected = format!("below {}", saved.next_piece);
+            return Err(image.malformed("number of a piece", expected, number));
+        }
+        // A bounded stage reads them when it needs them.
+        if self.stage.cache.is_none() && self.stage.plan.leaves.iter().any(|node| node.id == leaf) {
+            self.stage.plan.pieces.came(leaf, number, image.rest());
+        }
+        Ok(())
+    }
+
     /// Takes over a block of tags, or counts its groups where they come themselves.
     fn load_tags(&mut self, grouping: u32, block: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
         let known = self.manifest.groupings.iter().position(|saved| saved.id == grouping);
@@ -503,6 +522,16 @@ impl Restoring {
             grouping.table.loaded();
             if manifest.tag_key.is_none() {
                 grouping.tags.are_anew(saved.slots);
+            }
+        }
+        for saved in &manifest.leaves {
+            let node = stage.plan.leaves.iter().find(|node| node.id == saved.id);
+            match node {
+                None => checkpoint.drop_pieces(saved.id, saved.next_piece),
+                Some(node) if stage.cache.is_none() && !node.leaf.has_all_pieces() => {
+                    return Err(contradiction(&format_args!("pieces of leaf {} are missing", saved.id)));
+                }
+                Some(_) => {}
             }
         }
         if let Some(from) = from {

@@ -46,10 +46,12 @@ impl Plan {
                 if let Some(checkpoint) = &mut checkpoint {
                     if dirty.claim(group) {
                         let entry = Some((slot, key, newest));
+                        checkpoint.hand_over_pieces(&[slot], Some(index), leaves);
                         checkpoint.save_group((*id, group), entry, Some(index), leaves);
                     }
                     dirty.mark(&[group]);
                     tags.went(group, stable_tag(&hash_key, key.as_ref()));
+                    checkpoint.bury(slot, index, leaves);
                 }
                 for (node, face) in leaves.readers_mut(Some(index)) {
                     node.leaf.forget(face, slot);

@@ -83,18 +83,163 @@ fn values_of_one_group_leave_memory_and_are_written_one_by_one() {
     }
 }
 
+/// Entries of a kind that the last commit has.
+fn entries(world: &World, kind: u8) -> usize {
+    world.commit.as_ref().unwrap().entries.keys().filter(|key| key[0] == kind).count()
+}
+
+const PIECE: u8 = 5;
+
+/// Queries of one group whose lists grow with each record, with and without an end.
+const LISTS: [&str; 4] = [
+    "SELECT max(x) AS m, count(*) AS n FROM s GROUP BY card OVER SLIDING 2500 SECONDS",
+    "SELECT first(x) AS m, count(*) AS n FROM s GROUP BY card OVER SLIDING 2500 SECONDS",
+    "SELECT first(x) AS m, count(*) AS n FROM s OVER SLIDING 2500 SECONDS",
+    "SELECT max(k) AS m, count(*) AS n, sum(x) AS s FROM s GROUP BY card OVER ROWS 2500",
+];
+
+/// Values fall, so that none of them is ever not the greatest of those that come later.
+fn falling(card: usize, second: i64) -> Record {
+    Record { x: Some(-second as f64), k: Some(second), ..record(card, second) }
+}
+
 #[test]
-fn a_group_larger_than_memory_does_not_have_each_record_end_its_cycle() {
-    let mut world =
-        world("SELECT max(x) AS m, count(*) AS n FROM s GROUP BY card OVER SLIDING 9999 SECONDS", 20_000);
-    let falling = |second: i64| Record { x: Some(-second as f64), ..record(1, second) };
-    let records: Vec<Record> = (0..3_000).map(falling).collect();
-    for _ in 0..30 {
-        world.answer(&records, 100);
-        assert!(!world.stage.wants_cycle() && !world.stage.is_over_memory());
-        cycle(&mut world);
+fn a_list_of_one_group_leaves_memory_and_is_written_piece_by_piece() {
+    // Of 1,000 records a list is cut before the cycle ends.
+    for (query, batches) in LISTS.into_iter().flat_map(|query| [(query, 1), (query, 10)]) {
+        let mut world = world(query, 10_000);
+        world.options.piece = 16;
+        world.crash().unwrap();
+        let records: Vec<Record> = (0..6_000).map(|second| falling(1, second)).collect();
+        for at in (0..5_000).step_by(100) {
+            for (got, at) in counts(&mut world, &records, 100).iter().zip(at..) {
+                assert_eq!(*got, Value::Int64(2_500.min(at + 1)), "record {at}: {query}");
+            }
+            let is_hasty = world.stage.wants_cycle() || world.stage.is_over_memory();
+            assert!(batches > 1 || !is_hasty, "record {at}: {query}");
+            if (at / 100 + 1) % batches == 0 {
+                cycle(&mut world);
+            }
+        }
+        let pieces = entries(&world, PIECE);
+        assert!((2_300 / 16..=2_500 / 16 + 8).contains(&pieces), "{pieces} pieces: {query}");
+        let bytes = world.stage.state_bytes();
+        assert!(bytes < 60_000, "{bytes} bytes of 2,500 values: {query}");
+        world.answer(&records, 1);
+        world.begin();
+        world.hand_over(usize::MAX);
+        let bytes = world.waiting[0].changes.byte_len();
+        assert!(bytes < 2_000, "{bytes} bytes for one of 2,500 values that came and one that left: {query}");
+        world.crash().unwrap();
+        while world.position < records.len() {
+            assert!(counts(&mut world, &records, 100).iter().all(|n| *n == Value::Int64(2_500)), "{query}");
+            cycle(&mut world);
+        }
     }
-    assert!(world.stage.state_bytes() > 60_000);
+}
+
+#[test]
+fn pieces_go_with_the_values_the_group_or_the_query_that_they_are_of() {
+    let [greatest, first, whole, rows] = LISTS;
+    let both = |query: &str| vec![("q".to_owned(), query.to_owned()), ("n".to_owned(), SUM.to_owned())];
+    let records: Vec<Record> = (0..500).map(|second| falling(1, second)).collect();
+    // Greater than all: none of the others is ever the answer again.
+    let mut greater = records.clone();
+    greater.push(Record { x: Some(1.0), ..record(1, 500) });
+    // Much later, of another group: the first one is gone.
+    let mut later = records.clone();
+    later.push(falling(2, 10_000));
+    for (query, records) in [(greatest, &greater), (greatest, &later), (first, &later), (whole, &later)] {
+        for is_bounded in [true, false] {
+            let mut world = world(query, 10_000);
+            world.options.piece = 16;
+            world.bound = world.bound.filter(|_| is_bounded);
+            world.crash().unwrap();
+            world.answer(records, 500);
+            cycle(&mut world);
+            assert!(entries(&world, PIECE) >= 29, "{query}");
+            world.crash().unwrap();
+            world.answer(records, 1);
+            for _ in 0..20 {
+                world.answer(records, 0);
+                cycle(&mut world);
+            }
+            assert_eq!(entries(&world, PIECE), 0, "{query}");
+        }
+    }
+    for query in [greatest, first, whole, rows] {
+        for is_restart in [true, false] {
+            let mut world = world(query, 10_000);
+            (world.options.piece, world.queries) = (16, both(query));
+            world.crash().unwrap();
+            world.answer(&records, 500);
+            cycle(&mut world);
+            assert!(entries(&world, PIECE) >= 29, "{query}");
+            if is_restart {
+                world.queries.remove(0);
+                world.crash().unwrap();
+            } else {
+                assert!(world.stage.drop_query("q"));
+            }
+            cycle(&mut world);
+            assert_eq!(entries(&world, PIECE), 0, "{query}");
+        }
+    }
+}
+
+/// A list is cut between a marker and the hand-over of another one that the marker has.
+#[test]
+fn pieces_of_a_cycle_are_below_the_number_that_its_marker_says() {
+    for query in LISTS.into_iter().filter(|query| query.contains("GROUP BY")) {
+        for is_lazy in [true, false] {
+            let mut world = world(query, 10_000);
+            world.options.piece = 16;
+            world.bound = Some(Bound { memory: 10_000, is_lazy });
+            world.crash().unwrap();
+            let mut records: Vec<Record> = (0..500).map(|second| falling(1, second)).collect();
+            records.extend((500..1_500).map(|second| falling(2, second)));
+            records.extend((1_500..1_600).map(|second| falling(1, second)));
+            world.answer(&records, 500);
+            world.begin();
+            world.answer(&records, 1_000);
+            world.hand_over(usize::MAX);
+            assert!(world.commit());
+            world.crash().unwrap();
+            assert_eq!(world.position, 500);
+            counts(&mut world, &records, 1_000);
+            cycle(&mut world);
+            world.crash().unwrap();
+            let expected: Vec<Value> = (501..=600).map(Value::Int64).collect();
+            assert_eq!(counts(&mut world, &records, 100), expected, "{query}");
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_the_back_end_lost_or_damaged_ends_the_stage() {
+    for (damage, is_lazy) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut world = world(LISTS[0], 10_000);
+        world.options.piece = 16;
+        world.bound = world.bound.filter(|_| is_lazy);
+        world.crash().unwrap();
+        let records: Vec<Record> = (0..5_000).map(|second| falling(1, second)).collect();
+        world.answer(&records, 2_000);
+        cycle(&mut world);
+        let entries = &mut world.commit.as_mut().unwrap().entries;
+        if damage {
+            entries.iter_mut().filter(|(key, _)| key[0] == PIECE).for_each(|(_, value)| value[5] ^= 1);
+        } else {
+            entries.retain(|key, _| key[0] != PIECE);
+        }
+        let error = match world.crash() {
+            Err(error) => error,
+            Ok(()) => (0..3)
+                .find_map(|_| world.stage.answer(&batch(&records[2_000..5_000], 2_000)).err())
+                .expect("the oldest values leave, and their piece is not there"),
+        };
+        assert_eq!(error.class(), Class::Corrupt, "{error}");
+        assert!(error.to_string().contains("piece"), "{error}");
+    }
 }
 
 #[test]

@@ -70,13 +70,14 @@ pub(super) fn queries() -> impl Strategy<Value = Vec<NaiveQuery>> {
 }
 
 pub(super) fn options() -> impl Strategy<Value = StageOptions> {
-    (0_i64..15, any::<bool>(), prop::option::of(1_i64..40), 2_usize..9, 0_usize..3).prop_map(
-        |(lateness, clamp, dedup, chunk_rows, turn)| StageOptions {
+    (0_i64..15, any::<bool>(), prop::option::of(1_i64..40), 2_usize..9, 0_usize..3, 1_usize..5).prop_map(
+        |(lateness, clamp, dedup, chunk_rows, turn, piece)| StageOptions {
             lateness,
             late: if clamp { LatePolicy::Clamp } else { LatePolicy::Reject },
             dedup: dedup.map(|span| (ID, span)),
             chunk_rows,
             turn,
+            piece,
             retention: None,
             ..StageOptions::default()
         },
