@@ -11,7 +11,7 @@ pub(super) const LATENESS: i64 = 2_000;
 /// Not a multiple of the step of times: no id is seen again right at the bound.
 pub(super) const DEDUP: i64 = 5_005;
 
-pub(super) const QUERIES: [(&str, &str); 5] = [
+pub(super) const QUERIES: [(&str, &str); 7] = [
     (
         "card_s",
         "SELECT sum(amount) AS s, count(*) AS n, avg(amount) AS mean FROM both GROUP BY card OVER SLIDING 3 SECONDS",
@@ -29,6 +29,9 @@ pub(super) const QUERIES: [(&str, &str); 5] = [
         "shop_d",
         "SELECT sum(amount) AS s, min(amount) AS low FROM both GROUP BY shop OVER SLIDING 2 SECONDS DELAYED BY 1 SECOND",
     ),
+    // Lists of one group, so long that they are in pieces.
+    ("shop_l", "SELECT first(amount) AS head, count(*) AS n FROM both GROUP BY shop OVER SLIDING 25 SECONDS"),
+    ("shop_r", "SELECT first(amount) AS head, sum(amount) AS s FROM both GROUP BY shop OVER ROWS 2000"),
 ];
 
 /// What becomes of a record.
@@ -70,6 +73,8 @@ impl Model {
         let infinite: Vec<&Record> = shop.iter().filter(|r| r.quarters > 40).collect();
         let delayed: Vec<&Record> =
             shop.iter().filter(|r| now - 1_000 - 2_000 < r.ts && r.ts <= now - 1_000).collect();
+        let long: Vec<&Record> = shop.iter().filter(|r| now - 25_000 < r.ts && r.ts <= now).collect();
+        let many: Vec<&Record> = shop.iter().skip(shop.len().saturating_sub(2_000)).collect();
 
         let mut answer = Map::new();
         let mut set = |name: &str, value: Value| drop(answer.insert(name.to_owned(), value));
@@ -95,6 +100,9 @@ impl Model {
         set("shop_i", json!({ "s": sum_of(&infinite), "cards": cards.len() }));
         let low = delayed.iter().map(|r| r.quarters).min();
         set("shop_d", json!({ "s": sum_of(&delayed), "low": option(low) }));
+        let head = |records: &[&Record]| option(records.first().map(|r| r.quarters));
+        set("shop_l", json!({ "head": head(&long), "n": long.len() }));
+        set("shop_r", json!({ "head": head(&many), "s": sum_of(&many) }));
         match verdict {
             Verdict::Accepted => {}
             Verdict::Late => set("late", json!(["card", "shop"])),
