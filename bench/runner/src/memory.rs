@@ -37,6 +37,7 @@ const QUICK: Sizes = Sizes { keys: 50_000, distinct: 10_000, line: 16 << 20, bod
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("memory", "Resident memory and the ceilings of a job");
+    report.heading("Cases");
     report.say("Each case is a process of its own with a data directory; what is resident at most is the kernel's figure.");
     let binary = project::thalweg(Profile::Release)?;
     let sizes = if options.quick { QUICK } else { WHOLE };
