@@ -7,6 +7,7 @@ mod ids;
 pub mod image;
 mod judge;
 mod key;
+mod long;
 pub mod pieces;
 pub mod plan;
 pub mod query;

@@ -15,8 +15,7 @@
 //! * A piece that cannot be read is noted in the [`PieceStore`], and looked upon as empty: nothing that is computed from
 //!   then on may be given out.
 //!
-//! Not here: what values are, and which end they come to (`agg::queue`, `stage::rows`); keys and the back end
-//! (`stage::pieces`).
+//! Not here: lists by group, and their ends (`long`); keys and the back end (`stage::pieces`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -151,6 +150,11 @@ impl Shelf {
         self.next.load(Ordering::Relaxed)
     }
 
+    /// Whether another piece may be cut.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.next() < LAST
+    }
+
     fn take_number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -176,12 +180,21 @@ impl Shelf {
     }
 }
 
+/// The oldest values of a list, or the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Oldest,
+    Newest,
+}
+
 /// The middle of one list, from the oldest piece.
 #[derive(Default)]
 pub(crate) struct Pieces {
     list: VecDeque<Piece>,
     /// Values in all of them.
     values: usize,
+    /// Bytes of those that are in memory.
+    held: usize,
     /// Numbers of which a checkpoint knows, and the next one is to be told that they are gone.
     gone: Vec<u32>,
 }
@@ -249,21 +262,16 @@ impl Pieces {
 
     /// Heap bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let held: usize =
-            self.list.iter().filter_map(|piece| piece.bytes.as_ref()).map(|bytes| bytes.len()).sum();
-        held + self.list.capacity() * size_of::<Piece>() + self.gone.capacity() * size_of::<u32>()
+        self.held + self.list.capacity() * size_of::<Piece>() + self.gone.capacity() * size_of::<u32>()
     }
 
-    /// Cuts the newest piece, whose bytes `write` appends; whether a leaf has numbers left for it.
-    pub(crate) fn cut(&mut self, values: usize, shelf: &Shelf, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        if shelf.next() >= LAST {
-            return false;
-        }
+    /// Cuts the newest piece, whose bytes `write` appends.
+    pub(crate) fn cut(&mut self, values: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = Vec::new();
         write(&mut bytes);
         self.values += values;
+        self.held += bytes.len();
         self.list.push_back(Piece { number: UNPUT, values, bytes: Some(bytes.into()) });
-        true
     }
 
     /// Pieces that no cycle has yet.
@@ -287,14 +295,14 @@ impl Pieces {
         if let Ok(place) = self.list.binary_search_by_key(&number, |piece| piece.number)
             && shelf.is_read()
         {
-            self.list[place].bytes = None;
+            self.held -= self.list[place].bytes.take().map_or(0, |bytes| bytes.len());
         }
     }
 
     /// All pieces are gone.
     pub(crate) fn clear(&mut self) {
         self.gone.extend(self.list.drain(..).filter_map(|piece| piece.put()));
-        self.values = 0;
+        (self.values, self.held) = (0, 0);
     }
 
     /// Numbers of all pieces of which a checkpoint may know.
@@ -311,40 +319,18 @@ impl Pieces {
         self.list.iter().all(is_there)
     }
 
-    /// Takes the values of the oldest piece out, as `read` reads each; `None` where there is no piece.
-    pub(crate) fn take_oldest<T>(
+    /// Takes the values of the piece at an end out, as `read` reads them; `None` where there is no piece.
+    pub(crate) fn take<T: Default>(
         &mut self,
+        end: End,
         shelf: &Shelf,
         read: impl FnOnce(&mut Reader<'_>, usize) -> Result<T, Malformed>,
-    ) -> Option<T>
-    where
-        T: Default,
-    {
-        let piece = self.list.pop_front()?;
-        Some(self.open(piece, shelf, read))
-    }
-
-    /// As [`Pieces::take_oldest`], of the newest piece.
-    pub(crate) fn take_newest<T>(
-        &mut self,
-        shelf: &Shelf,
-        read: impl FnOnce(&mut Reader<'_>, usize) -> Result<T, Malformed>,
-    ) -> Option<T>
-    where
-        T: Default,
-    {
-        let piece = self.list.pop_back()?;
-        Some(self.open(piece, shelf, read))
-    }
-
-    fn open<T: Default>(
-        &mut self,
-        piece: Piece,
-        shelf: &Shelf,
-        read: impl FnOnce(&mut Reader<'_>, usize) -> Result<T, Malformed>,
-    ) -> T {
-        self.values -= piece.values;
-        self.gone.extend(piece.put());
+    ) -> Option<T> {
+        let piece = match end {
+            End::Oldest => self.list.pop_front(),
+            End::Newest => self.list.pop_back(),
+        }?;
+        self.forget(&piece);
         let bytes = match piece.bytes {
             Some(bytes) => Ok(bytes.into()),
             None => shelf.read(piece.number),
@@ -355,10 +341,17 @@ impl Pieces {
             image.finish("piece")?;
             Ok(values)
         });
-        read.unwrap_or_else(|error| {
+        Some(read.unwrap_or_else(|error| {
             shelf.fail(piece.number, error);
             T::default()
-        })
+        }))
+    }
+
+    /// A piece is not in the list any more.
+    fn forget(&mut self, piece: &Piece) {
+        self.values -= piece.values;
+        self.held -= piece.bytes.as_ref().map_or(0, |bytes| bytes.len());
+        self.gone.extend(piece.put());
     }
 
     /// Drops the newest pieces of which all values are to be dropped: those from the oldest one on whose first value is,
@@ -373,7 +366,10 @@ impl Pieces {
             let piece = &mut self.list[place];
             if piece.bytes.is_none() {
                 match shelf.read(piece.number) {
-                    Ok(bytes) => piece.bytes = Some(bytes.into()),
+                    Ok(bytes) => {
+                        self.held += bytes.len();
+                        piece.bytes = Some(bytes.into());
+                    }
                     Err(error) => shelf.fail(piece.number, error),
                 }
             }
@@ -400,9 +396,6 @@ impl Pieces {
                 if looks_at(place) { dropped = place } else { kept = place }
             }
         }
-        for piece in self.list.drain(dropped..) {
-            self.values -= piece.values;
-            self.gone.extend(piece.put());
-        }
+        self.list.split_off(dropped).iter().for_each(|piece| self.forget(piece));
     }
 }

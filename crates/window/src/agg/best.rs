@@ -7,10 +7,11 @@ use thalweg_types::DataType;
 use super::front::Rule;
 use super::kind::{Item, Kind, Values};
 use super::output::repeat;
-use super::queue::{Key, read_best, save_best};
+use super::queue::{read_best, save_best};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
+use crate::long::Key;
 use crate::slots::{cut, grow};
 use crate::warm::warm;
 

@@ -10,10 +10,11 @@ use thalweg_types::DataType;
 
 use super::kind::{Kind, Values};
 use super::output::repeat;
-use super::queue::{Key, Queues};
+use super::queue::Queues;
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
+use crate::long::Key;
 use crate::pieces::{Pieced, Shelf};
 
 /// Which value of a window is the answer.

@@ -6,10 +6,10 @@
 use thalweg_types::DataType;
 
 use super::kind::{Item, Kind, Values};
-use super::queue::Key;
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put, put_signed};
+use crate::long::Key;
 use crate::slots::{cut, grow};
 use crate::warm::warm;
 

@@ -10,7 +10,7 @@
 //! the two heads.
 //!
 //! Where there are checkpoints, the list of a *long* queue is only its newest end: its oldest values are at its front,
-//! and what is between is in pieces ([`crate::pieces`]).
+//! and what is between is in pieces ([`crate::long`]).
 //!
 //! Invariants
 //! * Keys ascend within a list and within a tree; within each, no value bars an older one. Front, pieces and list are one
@@ -26,20 +26,15 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::kind::{Item, Kind};
-use crate::image::{Malformed, Reader, put, put_signed};
-use crate::pieces::{EARLY, PieceSink, Pieced, Pieces, Shelf};
+use crate::image::{Malformed, Reader, put};
+use crate::long::{Key, LongList, LongLists, put_key, put_length, read_key, read_length};
+use crate::pieces::{End, PieceSink, Pieced, Shelf};
 use crate::slots::{cut, grow};
 use crate::warm::warm;
-
-/// Event time and arrival.
-pub(super) type Key = (i64, u64);
 
 const NONE: u32 = u32::MAX;
 /// Longest walk: about the cost of a look-up in a tree.
 const WALK: usize = 16;
-
-/// Version of the layout of groups from which on a queue may be in pieces.
-const IN_PIECES: u8 = 3;
 
 pub(super) struct Queues<K: Kind> {
     ends: Vec<Ends>,
@@ -50,13 +45,10 @@ pub(super) struct Queues<K: Kind> {
     /// Heap bytes that values own.
     owned: usize,
     trees: HashMap<u32, BTreeMap<Key, K::Item>, RandomState>,
-    long: HashMap<u32, Long<K::Item>, RandomState>,
-    /// Where pieces are; `None`: no queue is cut.
-    shelf: Option<Arc<Shelf>>,
+    /// What is older than the lists of long queues.
+    long: LongLists<(Key, K::Item)>,
     /// Slots in use at which it is looked whether a list is so long that it is cut.
     look_at: usize,
-    /// Cycle, group and number of pieces that may not be readable yet, in the order of cycles.
-    unwritten: VecDeque<(u64, u32, u32)>,
 }
 
 #[derive(Clone, Copy)]
@@ -72,67 +64,53 @@ struct Slot<V> {
     newer: u32,
 }
 
-/// What is older than the list of a long queue.
-struct Long<V> {
-    front: VecDeque<(Key, V)>,
-    pieces: Pieces,
-}
-
-impl<V> Default for Long<V> {
-    fn default() -> Self {
-        Self { front: VecDeque::new(), pieces: Pieces::default() }
-    }
-}
-
 const EMPTY: Ends = Ends { oldest: NONE, newest: NONE };
 
 /// Appends values, each with its key less the one before.
 fn save_values<'a, K: Kind>(values: impl Iterator<Item = (Key, &'a K::Item)>, out: &mut Vec<u8>) {
     let mut before: Key = (0, 0);
-    for ((time, seq), value) in values {
-        put_signed(out, time.wrapping_sub(before.0));
-        put_signed(out, seq.wrapping_sub(before.1) as i64);
+    for (key, value) in values {
+        put_key(out, key, before);
         K::save(value, out);
-        before = (time, seq);
+        before = key;
     }
 }
 
-/// Reads as many values, whose keys ascend; `may_repeat`: two may have the same.
+/// As [`save_values`], those of a front or a piece.
+fn save_list<K: Kind>(values: &VecDeque<(Key, K::Item)>, out: &mut Vec<u8>) {
+    save_values::<K>(values.iter().map(|(key, value)| (*key, value)), out);
+}
+
+/// Reads as many values, whose keys ascend.
 fn load_values<K: Kind>(
     image: &mut Reader<'_>,
     count: usize,
-    may_repeat: bool,
     mut take: impl FnMut(Key, K::Item),
 ) -> Result<(), Malformed> {
-    let mut before: Option<Key> = None;
+    let mut before = None;
     for _ in 0..count {
-        let (time, seq) = before.unwrap_or_default();
-        let key = if image.version() < IN_PIECES {
-            (image.signed("time in a queue")?, image.number("arrival in a queue")?)
-        } else {
-            let (more, later) = (image.signed("time in a queue")?, image.signed("arrival in a queue")?);
-            (time.wrapping_add(more), seq.wrapping_add(later as u64))
-        };
-        if before.is_some_and(|before| before > key || !may_repeat && before == key) {
-            let expected = format!("behind {before:?}");
-            return Err(image.malformed("order of a queue", expected, format_args!("{key:?}")));
-        }
-        before = Some(key);
+        let key = read_key(image, before)?;
         take(key, K::load(image)?);
+        before = Some(key);
     }
     Ok(())
 }
 
-/// The values of a piece or a front.
+/// The values of a front or a piece.
 fn load_list<K: Kind>(image: &mut Reader<'_>, count: usize) -> Result<VecDeque<(Key, K::Item)>, Malformed> {
     let mut values = VecDeque::new();
-    load_values::<K>(image, count, true, |key, value| values.push_back((key, value)))?;
+    load_values::<K>(image, count, |key, value| values.push_back((key, value)))?;
     Ok(values)
+}
+
+/// Heap bytes that values own.
+fn heap_of<V: Item>(values: &VecDeque<(Key, V)>) -> usize {
+    values.iter().map(|(_, value)| value.heap()).sum()
 }
 
 /// Appends what [`Queues::save`] does of a queue with one value, or none.
 pub(super) fn save_best<K: Kind>(best: Option<&(Key, K::Item)>, out: &mut Vec<u8>) {
-    put(out, u64::from(best.is_some()) << 1);
+    put_length(out, best.iter().len());
     save_values::<K>(best.iter().map(|(key, value)| (*key, value)), out);
     put(out, 0);
 }
@@ -145,17 +123,10 @@ pub(super) fn read_best<K: Kind>(
     image: &mut Reader<'_>,
     mut take: impl FnMut(Key, K::Item),
 ) -> Result<(), Malformed> {
-    let mut listed = image.number("values of a queue")?;
-    if image.version() >= IN_PIECES {
-        if listed & 1 == 1 {
-            return Err(image.malformed("a queue", "one that is not in pieces", "one that is"));
-        }
-        listed >>= 1;
-    }
-    let listed = image.fits(listed, "values of a queue")?;
-    load_values::<K>(image, listed, true, &mut take)?;
-    let count = image.count("values of a queue")?;
-    load_values::<K>(image, count, false, &mut take)
+    let listed = read_length(image)?;
+    load_values::<K>(image, listed, &mut take)?;
+    let late = image.count("values of a queue")?;
+    load_values::<K>(image, late, &mut take)
 }
 
 impl<K: Kind> Queues<K> {
@@ -167,17 +138,15 @@ impl<K: Kind> Queues<K> {
             used: 0,
             owned: 0,
             trees: HashMap::default(),
-            long: HashMap::default(),
-            shelf: None,
+            long: LongLists::new(None),
             look_at: usize::MAX,
-            unwritten: VecDeque::new(),
         }
     }
 
     /// From now on long queues may be cut into pieces.
     pub(super) fn set_shelf(&mut self, shelf: &Arc<Shelf>) {
-        self.shelf = Some(Arc::clone(shelf));
-        self.look_at = EARLY * shelf.size();
+        self.long = LongLists::new(Some(Arc::clone(shelf)));
+        self.look_at = self.long.most();
     }
 
     pub(super) fn grow(&mut self, groups: usize) {
@@ -227,7 +196,7 @@ impl<K: Kind> Queues<K> {
             self.release(older);
             older = next;
         }
-        if older == NONE && !self.long.is_empty() && self.is_long(group) {
+        if older == NONE && self.long.front(group).is_some() {
             if reached == NONE {
                 // Its place may be anywhere before the list.
                 return self.insert_in_tree(group, key, value, bars);
@@ -255,16 +224,9 @@ impl<K: Kind> Queues<K> {
     /// Takes the value with this key, if it is still there; it is the oldest of its group.
     #[inline(always)]
     pub(super) fn remove(&mut self, group: u32, key: Key) {
-        let ends = &mut self.ends[group as usize];
-        let oldest = ends.oldest;
+        let oldest = self.ends[group as usize].oldest;
         if oldest != NONE && self.slots[oldest as usize].key == key {
-            let newer = self.slots[oldest as usize].newer;
-            ends.oldest = newer;
-            match newer {
-                NONE => ends.newest = NONE,
-                _ => self.slots[newer as usize].older = NONE,
-            }
-            self.release(oldest);
+            self.pop_list(group);
         } else if (self.long.is_empty() || !self.remove_from_front(group, key)) && !self.trees.is_empty() {
             self.remove_from_tree(group, key);
         }
@@ -281,16 +243,13 @@ impl<K: Kind> Queues<K> {
         if let Some(tree) = self.trees.remove(&group) {
             self.owned -= tree.values().map(Item::heap).sum::<usize>();
         }
-        if let Some(long) = self.long.get_mut(&group) {
-            self.owned -= long.front.drain(..).map(|(_, value)| value.heap()).sum::<usize>();
-            long.pieces.clear();
-        }
+        self.owned -= self.long.clear(group).map_or(0, |front| heap_of(&front));
     }
 
     /// Forgets a group that is out of memory from now on, or no more.
     pub(super) fn forget(&mut self, group: u32) {
         self.reset(group);
-        self.long.remove(&group);
+        self.long.forget(group);
     }
 
     /// The oldest of the list, pieces included, and the oldest of the tree.
@@ -302,7 +261,7 @@ impl<K: Kind> Queues<K> {
             (slot.key, &slot.value)
         });
         if !self.long.is_empty() {
-            in_list = self.front(group).or(in_list);
+            in_list = self.oldest_in_front(group).or(in_list);
         }
         [in_list, if self.trees.is_empty() { None } else { self.oldest_in_tree(group) }]
     }
@@ -310,14 +269,7 @@ impl<K: Kind> Queues<K> {
     /// Appends the queue of a group: of a long one the front, the numbers of its pieces and the list, else the list; then
     /// the tree.
     pub(super) fn save(&self, group: u32, out: &mut Vec<u8>) {
-        let long = if self.long.is_empty() { None } else { self.long.get(&group) };
-        let long = long.filter(|long| !long.front.is_empty());
-        put(out, (self.list(group).count() as u64) << 1 | u64::from(long.is_some()));
-        if let Some(Long { front, pieces }) = long {
-            put(out, front.len() as u64);
-            save_values::<K>(front.iter().map(|(key, value)| (*key, value)), out);
-            pieces.save(out);
-        }
+        self.long.save(group, self.list(group).count(), out, save_list::<K>);
         save_values::<K>(self.list(group).map(|slot| (slot.key, &slot.value)), out);
         let tree = self.trees.get(&group);
         put(out, tree.map_or(0, BTreeMap::len) as u64);
@@ -332,36 +284,20 @@ impl<K: Kind> Queues<K> {
 
     /// Takes over what [`Queues::save`] wrote; the group's queue is empty before.
     pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let mut listed = image.number("values of a queue")?;
-        if image.version() >= IN_PIECES {
-            let is_long = listed & 1 == 1;
-            listed >>= 1;
-            if is_long {
-                self.load_long(group, image)?;
-            }
-        }
-        let listed = image.fits(listed, "values of a queue")?;
-        load_values::<K>(image, listed, true, |key, value| self.push(group, key, value))?;
-        let count = image.count("values of a queue")?;
-        if count > 0 {
+        let listed = self.long.load(group, image, load_list::<K>)?;
+        self.owned += self.long.front(group).map_or(0, heap_of);
+        load_values::<K>(image, listed, |key, value| self.push(group, key, value))?;
+        let late = image.count("values of a queue")?;
+        if late > 0 {
             let tree = self.trees.entry(group).or_default();
-            load_values::<K>(image, count, false, |key, value| {
+            load_values::<K>(image, late, |key, value| {
                 self.owned += value.heap();
                 tree.insert(key, value);
             })?;
+            if tree.len() < late {
+                return Err(image.malformed("values of a queue", format_args!("{late} keys"), tree.len()));
+            }
         }
-        Ok(())
-    }
-
-    fn load_long(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let Some(shelf) = &self.shelf else {
-            return Err(image.malformed("a queue", "one that is not in pieces", "one that is"));
-        };
-        let count = image.count("values of a front")?;
-        let front = load_list::<K>(image, count)?;
-        let pieces = Pieces::load(image, shelf)?;
-        self.owned += front.iter().map(|(_, value)| value.heap()).sum::<usize>();
-        self.long.insert(group, Long { front, pieces });
         Ok(())
     }
 
@@ -380,13 +316,11 @@ impl<K: Kind> Queues<K> {
     /// Heap bytes.
     pub(super) fn bytes(&self) -> usize {
         let in_trees: usize = self.trees.values().map(BTreeMap::len).sum();
-        let long =
-            |long: &Long<K::Item>| long.front.capacity() * size_of::<(Key, K::Item)>() + long.pieces.bytes();
         self.ends.capacity() * size_of::<Ends>()
             + self.slots.capacity() * size_of::<Slot<K::Item>>()
             + self.trees.allocation_size()
             + in_trees * (size_of::<Key>() + size_of::<K::Item>()) * 2
-            + self.long.values().map(long).sum::<usize>()
+            + self.long.bytes()
             + self.owned
     }
 
@@ -415,22 +349,19 @@ impl<K: Kind> Queues<K> {
     }
 
     #[inline(always)]
-    fn release(&mut self, index: u32) {
+    fn release(&mut self, index: u32) -> K::Item {
         let slot = &mut self.slots[index as usize];
-        self.owned -= std::mem::take(&mut slot.value).heap();
+        let value = std::mem::take(&mut slot.value);
+        self.owned -= value.heap();
         slot.newer = self.free;
         self.free = index;
         self.used -= 1;
+        value
     }
 
     #[cold]
-    fn is_long(&self, group: u32) -> bool {
-        self.long.get(&group).is_some_and(|long| !long.front.is_empty())
-    }
-
-    #[cold]
-    fn front(&self, group: u32) -> Option<(Key, &K::Item)> {
-        let (key, value) = self.long.get(&group)?.front.front()?;
+    fn oldest_in_front(&self, group: u32) -> Option<(Key, &K::Item)> {
+        let (key, value) = self.long.front(group)?.front()?;
         Some((*key, value))
     }
 
@@ -444,17 +375,17 @@ impl<K: Kind> Queues<K> {
         value: &K::Item,
         bars: &impl Fn(&K::Item, &K::Item) -> bool,
     ) -> u32 {
-        let (Some(long), Some(shelf)) = (self.long.get_mut(&group), &self.shelf) else { return NONE };
-        long.pieces.drop_newest(shelf, |image| {
+        let Some(LongList { front, pieces, shelf }) = self.long.get(group) else { return NONE };
+        pieces.drop_newest(shelf, |image| {
             let mut is_barred = false;
-            load_values::<K>(image, 1, true, |_, first| is_barred = bars(value, &first))?;
+            load_values::<K>(image, 1, |_, first| is_barred = bars(value, &first))?;
             Ok(is_barred)
         });
-        let mut values = long.pieces.take_newest(shelf, load_list::<K>).unwrap_or_default();
+        let mut values = pieces.take(End::Newest, shelf, load_list::<K>).unwrap_or_default();
         values.truncate(values.iter().rposition(|(_, older)| !bars(value, older)).map_or(0, |last| last + 1));
         if values.is_empty() {
-            while long.front.back().is_some_and(|(_, older)| bars(value, older)) {
-                self.owned -= long.front.pop_back().map_or(0, |(_, value)| value.heap());
+            while let Some((_, barred)) = front.pop_back_if(|(_, older)| bars(value, older)) {
+                self.owned -= barred.heap();
             }
         }
         let Ends { newest, .. } = std::mem::replace(&mut self.ends[group as usize], EMPTY);
@@ -467,20 +398,14 @@ impl<K: Kind> Queues<K> {
     /// Takes the oldest value of a long queue, if it has this key.
     #[cold]
     fn remove_from_front(&mut self, group: u32, key: Key) -> bool {
-        let Some(Long { front, pieces }) = self.long.get_mut(&group) else { return false };
-        if front.front().is_none_or(|(oldest, _)| *oldest != key) {
+        let oldest = self.long.front(group).and_then(VecDeque::front);
+        if oldest.is_none_or(|(oldest, _)| *oldest != key) {
             return false;
         }
-        self.owned -= front.pop_front().map_or(0, |(_, value)| value.heap());
-        while front.is_empty()
-            && let Some(shelf) = &self.shelf
-            && let Some(values) = pieces.take_oldest(shelf, load_list::<K>)
-        {
-            self.owned += values.iter().map(|(_, value)| value.heap()).sum::<usize>();
-            *front = values;
-        }
-        if front.is_empty() && pieces.is_spent() {
-            self.long.remove(&group);
+        let (oldest, is_new) = self.long.pop_oldest(group, load_list::<K>);
+        self.owned -= oldest.map_or(0, |(_, value)| value.heap());
+        if is_new {
+            self.owned += self.long.front(group).map_or(0, heap_of);
         }
         true
     }
@@ -543,90 +468,64 @@ impl<K: Kind> Queues<K> {
     /// Many values came, the last one to this group: cuts its list if it is most of them.
     #[cold]
     fn cut_early(&mut self, group: u32) {
-        let Some(shelf) = self.shelf.clone() else { return };
-        let many = EARLY * shelf.size();
+        let many = self.long.most();
         if self.list(group).take(many / 2).count() == many / 2 {
-            self.cut_list(group, &shelf);
+            self.cut_list(group);
         }
-        self.look_at = self.used + many;
+        self.look_at = self.used.saturating_add(many);
     }
 
-    /// Cuts the oldest values of a list that is more than two pieces long: the first of all become the front, others a
-    /// piece each time.
-    fn cut_list(&mut self, group: u32, shelf: &Shelf) {
-        let size = shelf.size();
-        let mut left = self.list(group).count();
-        while left > 2 * size {
-            let mut cut = Vec::with_capacity(size);
-            let mut slot = self.ends[group as usize].oldest;
-            for _ in 0..size {
-                let Slot { key, value, newer, .. } = &self.slots[slot as usize];
-                cut.push((*key, value.clone()));
-                slot = *newer;
+    /// Cuts the oldest values of a list that is too long.
+    fn cut_list(&mut self, group: u32) {
+        let mut length = self.list(group).count();
+        while let Some(size) = self.long.cuts(length) {
+            length -= size;
+            let values: VecDeque<_> = (0..size).filter_map(|_| self.pop_list(group)).collect();
+            let heap = heap_of(&values);
+            if self.long.cut(group, values, save_list::<K>).is_none() {
+                self.owned += heap;
             }
-            let long = self.long.entry(group).or_default();
-            if long.front.is_empty() {
-                self.owned += cut.iter().map(|(_, value)| value.heap()).sum::<usize>();
-                long.front = cut.into();
-            } else {
-                let values = cut.iter().map(|(key, value)| (*key, value));
-                if !long.pieces.cut(size, shelf, |out| save_values::<K>(values, out)) {
-                    return;
-                }
-            }
-            let mut gone = std::mem::replace(&mut self.ends[group as usize].oldest, slot);
-            self.slots[slot as usize].older = NONE;
-            while gone != slot {
-                let newer = self.slots[gone as usize].newer;
-                self.release(gone);
-                gone = newer;
-            }
-            left -= size;
         }
+    }
+
+    /// Takes the oldest value of a list.
+    #[inline(always)]
+    fn pop_list(&mut self, group: u32) -> Option<(Key, K::Item)> {
+        let oldest = self.ends[group as usize].oldest;
+        let Slot { key, newer, .. } = *self.slots.get(oldest as usize)?;
+        self.ends[group as usize].oldest = newer;
+        match newer {
+            NONE => self.ends[group as usize].newest = NONE,
+            _ => self.slots[newer as usize].older = NONE,
+        }
+        Some((key, self.release(oldest)))
     }
 }
 
 impl<K: Kind> Pieced for Queues<K> {
     fn hand_over(&mut self, group: u32, cycle: u64, to: &mut dyn PieceSink) {
-        let Some(shelf) = self.shelf.clone() else { return };
-        if self.list(group).take(2 * shelf.size() + 1).count() > 2 * shelf.size() {
-            self.cut_list(group, &shelf);
+        // No more of it is looked at than says whether it is too long.
+        let most = self.long.size().map_or(0, |size| 2 * size + 1);
+        if self.long.cuts(self.list(group).take(most).count()).is_some() {
+            self.cut_list(group);
         }
-        if !self.long.is_empty()
-            && let Some(long) = self.long.get_mut(&group)
-        {
-            let unwritten = &mut self.unwritten;
-            long.pieces.hand_over(&shelf, to, |number| unwritten.push_back((cycle, group, number)));
-            if long.front.is_empty() {
-                self.long.remove(&group);
-            }
-        }
+        self.long.hand_over(group, cycle, to);
     }
 
     fn written(&mut self, cycle: u64) {
-        let Some(shelf) = &self.shelf else { return };
-        while let Some((_, group, number)) = self.unwritten.pop_front_if(|(other, ..)| *other <= cycle) {
-            if let Some(long) = self.long.get_mut(&group) {
-                long.pieces.written(number, shelf);
-            }
-        }
+        self.long.written(cycle);
     }
 
     fn bury(&mut self, group: u32, numbers: &mut Vec<u32>) {
-        if let Some(long) = self.long.remove(&group) {
-            self.owned -= long.front.iter().map(|(_, value)| value.heap()).sum::<usize>();
-            long.pieces.bury(numbers);
-        }
+        self.owned -= self.long.bury(group, numbers).map_or(0, |front| heap_of(&front));
     }
 
     fn most_numbers(&self) -> usize {
-        let cut: usize = self.long.values().map(|long| long.pieces.unput()).sum();
-        cut + self.shelf.as_ref().map_or(0, |shelf| self.used / shelf.size())
+        self.long.most_numbers(self.used)
     }
 
     fn has_all(&self) -> bool {
-        let Some(shelf) = &self.shelf else { return true };
-        self.long.values().all(|long| long.pieces.has_all(shelf))
+        self.long.has_all()
     }
 }
 
@@ -640,6 +539,7 @@ mod tests {
 
     use super::super::kind::UInt;
     use super::*;
+    use crate::image::put_signed;
     use crate::pieces::{PieceReader, PieceStore};
 
     #[test]
@@ -783,7 +683,7 @@ mod tests {
             }
             for queues in [&mut all, &mut largest] {
                 queues.hand_over(0, u64::MAX, &mut back_end);
-                prop_assert_eq!((queues.heads(0), queues.owned, queues.long.len()), ([None, None], 0, 0));
+                prop_assert_eq!((queues.heads(0), queues.owned, queues.long.is_empty()), ([None, None], 0, true));
             }
             prop_assert!(back_end.0.lock().unwrap().is_empty(), "pieces that nobody has");
         }
