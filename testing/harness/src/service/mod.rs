@@ -4,10 +4,12 @@
 //! they learn from the environment.
 
 mod hbase;
+mod maven;
 pub mod postgres;
 mod questdb;
 mod redis;
 
+use std::any::Any;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -47,37 +49,38 @@ pub enum Found {
 
 /// A service that runs; stopped when it is dropped.
 struct Running {
-    child: Child,
+    /// What stops when it is dropped, in this order.
+    hosts: Vec<Box<dyn Any>>,
     /// For the tests.
     environment: Vec<(&'static str, String)>,
-    /// The service that it needs, stopped after it.
-    upon: Option<Box<Running>>,
 }
 
-impl Drop for Running {
+/// A process that is asked to end when it is dropped.
+struct Program(Child);
+
+impl Drop for Program {
     fn drop(&mut self) {
         // Asked first, so that it ends its own processes and gives back what it shares between them.
-        let _ = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        let _ = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
         let asked = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
+        while matches!(self.0.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
             std::thread::sleep(Duration::from_millis(20));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        drop(self.upon.take());
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
 // Of the whole workspace, with all but these left out by name: for a part of it dependencies would be built
 // once more, with the features of that part.
-const SINKS: &[&[&str]] = &[&["--workspace", "--lib"]];
-const BACK_ENDS: &[&[&str]] = &[&["--workspace", "--lib"], &["--workspace", "--test", "it"]];
+const LIBRARIES: &[&[&str]] = &[&["--workspace", "--lib"]];
+const LIBRARIES_AND_JOBS: &[&[&str]] = &[&["--workspace", "--lib"], &["--workspace", "--test", "it"]];
 
 const SERVICES: [Service; 4] = [
-    Service { name: "postgres", tests: SINKS, find: postgres::find, start: postgres::start },
-    Service { name: "questdb", tests: SINKS, find: questdb::find, start: questdb::start },
-    Service { name: "redis", tests: BACK_ENDS, find: redis::find, start: redis::start },
-    Service { name: "hbase", tests: BACK_ENDS, find: hbase::find, start: hbase::start },
+    Service { name: "postgres", tests: LIBRARIES, find: postgres::find, start: postgres::start },
+    Service { name: "questdb", tests: LIBRARIES, find: questdb::find, start: questdb::start },
+    Service { name: "redis", tests: LIBRARIES_AND_JOBS, find: redis::find, start: redis::start },
+    Service { name: "hbase", tests: LIBRARIES_AND_JOBS, find: hbase::find, start: hbase::start },
 ];
 
 /// A service in a folder of its own.
@@ -160,10 +163,16 @@ fn start(
         .stderr(file)
         .spawn()
         .with_context(|| format!("start {:?}", command.get_program()))?;
-    let mut running = Running { child, environment, upon: None };
+    let mut program = Program(child);
+    await_up(&mut program.0, log, is_up)?;
+    Ok(Running { hosts: vec![Box::new(program)], environment })
+}
+
+/// Waits until a service is up; if it ends or takes too long, the error has the last that it said into `log`.
+fn await_up(child: &mut Child, log: &Path, is_up: impl Fn() -> bool) -> Result<()> {
     let started = Instant::now();
     while !is_up() {
-        let ended = running.child.try_wait()?;
+        let ended = child.try_wait()?;
         if ended.is_some() || started.elapsed() > PATIENCE {
             let said = std::fs::read_to_string(log).unwrap_or_default();
             let lines: Vec<&str> = said.lines().rev().take(10).collect();
@@ -175,7 +184,7 @@ fn start(
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(running)
+    Ok(())
 }
 
 /// Installs a package of Debian's; why it is not there then.
