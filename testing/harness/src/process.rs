@@ -48,6 +48,16 @@ pub fn interrupt(child: &Child) {
     signal(child, libc::SIGINT);
 }
 
+/// Stops the child and everything in its group where they are, until [`resume`].
+pub fn pause(child: &Child) {
+    signal(child, libc::SIGSTOP);
+}
+
+/// Lets a paused child and its group go on.
+pub fn resume(child: &Child) {
+    signal(child, libc::SIGCONT);
+}
+
 fn signal(child: &Child, signal: libc::c_int) {
     if let Ok(group) = libc::pid_t::try_from(child.id()) {
         // SAFETY: the child has not been waited for, so its number, which its group has too, is still its own.

@@ -4,6 +4,7 @@
 //! they learn from the environment.
 
 mod hbase;
+pub mod kafka;
 mod maven;
 pub mod postgres;
 mod questdb;
@@ -76,11 +77,12 @@ impl Drop for Program {
 const LIBRARIES: &[&[&str]] = &[&["--workspace", "--lib"]];
 const LIBRARIES_AND_JOBS: &[&[&str]] = &[&["--workspace", "--lib"], &["--workspace", "--test", "it"]];
 
-const SERVICES: [Service; 4] = [
+const SERVICES: [Service; 5] = [
     Service { name: "postgres", tests: LIBRARIES, find: postgres::find, start: postgres::start },
     Service { name: "questdb", tests: LIBRARIES, find: questdb::find, start: questdb::start },
     Service { name: "redis", tests: LIBRARIES_AND_JOBS, find: redis::find, start: redis::start },
     Service { name: "hbase", tests: LIBRARIES_AND_JOBS, find: hbase::find, start: hbase::start },
+    Service { name: "kafka", tests: LIBRARIES_AND_JOBS, find: kafka::find, start: kafka::start },
 ];
 
 /// A service in a folder of its own.

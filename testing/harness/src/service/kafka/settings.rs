@@ -1,0 +1,194 @@
+//! `server.properties` of a broker for tests: everything on the loopback, small and quick where that changes no answer.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::certificates::{CA, SERVER};
+use crate::port::free_port;
+
+/// May do everything.
+pub(super) const USER: &str = "thalweg";
+
+/// May do what no access rule forbids.
+pub(super) const GUEST: &str = "guest";
+
+/// Where it listens, as long as it exists.
+pub(super) struct Ports {
+    pub(super) plain: u16,
+    pub(super) sasl: u16,
+    pub(super) ssl: u16,
+    pub(super) sasl_ssl: u16,
+    controller: u16,
+}
+
+impl Ports {
+    pub(super) fn free() -> Result<Self> {
+        Ok(Self {
+            plain: free_port()?,
+            sasl: free_port()?,
+            ssl: free_port()?,
+            sasl_ssl: free_port()?,
+            controller: free_port()?,
+        })
+    }
+
+    pub(super) fn address(&self, port: u16) -> String {
+        format!("127.0.0.1:{port}")
+    }
+
+    /// Each listener is called as its protocol.
+    fn listeners(&self) -> [(&'static str, u16); 5] {
+        [
+            ("PLAINTEXT", self.plain),
+            ("SASL_PLAINTEXT", self.sasl),
+            ("SSL", self.ssl),
+            ("SASL_SSL", self.sasl_ssl),
+            ("CONTROLLER", self.controller),
+        ]
+    }
+}
+
+pub(super) struct Settings<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) ports: &'a Ports,
+    pub(super) password: &'a str,
+}
+
+impl Settings<'_> {
+    pub(super) fn text(&self) -> String {
+        let lines = self.identity().into_iter().chain(self.access()).chain(small_and_quick());
+        lines.map(|(name, value)| format!("{name}={value}\n")).collect()
+    }
+
+    fn identity(&self) -> Vec<(String, String)> {
+        let of_all = |each: fn(&Self, &str, u16) -> String| {
+            self.ports.listeners().map(|(name, port)| each(self, name, port)).join(",")
+        };
+        let place = |name: &str| self.folder.join(name).display().to_string();
+        named([
+            ("process.roles", "broker,controller".to_owned()),
+            ("node.id", "1".to_owned()),
+            ("controller.quorum.voters", format!("1@{}", self.ports.address(self.ports.controller))),
+            ("controller.listener.names", "CONTROLLER".to_owned()),
+            ("inter.broker.listener.name", "PLAINTEXT".to_owned()),
+            ("listeners", of_all(|of, name, port| format!("{name}://{}", of.ports.address(port)))),
+            (
+                "listener.security.protocol.map",
+                of_all(|_, name, _| match name {
+                    "CONTROLLER" => format!("{name}:PLAINTEXT"),
+                    _ => format!("{name}:{name}"),
+                }),
+            ),
+            ("log.dirs", place("data")),
+            ("ssl.keystore.type", "PEM".to_owned()),
+            ("ssl.keystore.location", place(SERVER)),
+            ("ssl.truststore.type", "PEM".to_owned()),
+            ("ssl.truststore.location", place(CA)),
+            ("ssl.client.auth", "requested".to_owned()),
+        ])
+    }
+
+    /// Who is let in, and what they may do.
+    fn access(&self) -> Vec<(String, String)> {
+        let password = self.password;
+        let plain = format!(
+            "org.apache.kafka.common.security.plain.PlainLoginModule required \
+             user_{USER}=\"{password}\" user_{GUEST}=\"{password}\";"
+        );
+        let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;".to_owned();
+        let mechanisms = [("plain", plain), ("scram-sha-256", scram.clone()), ("scram-sha-512", scram)];
+        let mut lines = named([
+            ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512".to_owned()),
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned()),
+            // Without a user, by name, and by the client certificate.
+            ("super.users", format!("User:ANONYMOUS;User:{USER};User:CN={USER}")),
+            ("allow.everyone.if.no.acl.found", "true".to_owned()),
+        ]);
+        for listener in ["sasl_plaintext", "sasl_ssl"] {
+            lines.extend(mechanisms.iter().map(|(mechanism, module)| {
+                (format!("listener.name.{listener}.{mechanism}.sasl.jaas.config"), module.clone())
+            }));
+        }
+        lines
+    }
+}
+
+fn small_and_quick() -> Vec<(String, String)> {
+    named([
+        ("auto.create.topics.enable", "false"),
+        // Its own topics: one copy, as there is one broker; one partition, as each costs time at the start.
+        ("offsets.topic.replication.factor", "1"),
+        ("offsets.topic.num.partitions", "1"),
+        ("transaction.state.log.replication.factor", "1"),
+        ("transaction.state.log.min.isr", "1"),
+        ("transaction.state.log.num.partitions", "1"),
+        ("share.coordinator.state.topic.replication.factor", "1"),
+        ("share.coordinator.state.topic.min.isr", "1"),
+        ("share.coordinator.state.topic.num.partitions", "1"),
+        // Groups and transactions whose members are gone are noticed within a second, instead of six and ten.
+        ("group.initial.rebalance.delay.ms", "0"),
+        ("group.min.session.timeout.ms", "1000"),
+        ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "1000"),
+        // What retention and compaction remove goes within seconds, instead of minutes.
+        ("log.initial.task.delay.ms", "1000"),
+        ("log.retention.check.interval.ms", "1000"),
+        ("log.segment.delete.delay.ms", "1000"),
+        ("log.cleaner.backoff.ms", "1000"),
+        // After a kill it may not register before its former session is over: nine seconds, if nothing is set.
+        ("broker.session.timeout.ms", "3000"),
+        ("broker.heartbeat.interval.ms", "500"),
+        // Of 128 MiB, which would be a quarter of all that it has.
+        ("log.cleaner.dedupe.buffer.size", "4194304"),
+        ("num.network.threads", "2"),
+        ("num.io.threads", "4"),
+    ])
+}
+
+fn named<const N: usize, V: Into<String>>(lines: [(&str, V); N]) -> Vec<(String, String)> {
+    lines.map(|(name, value)| (name.to_owned(), value.into())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn properties() -> BTreeMap<String, String> {
+        let ports = Ports { plain: 1, sasl: 2, ssl: 3, sasl_ssl: 4, controller: 5 };
+        let text = Settings { folder: Path::new("/f"), ports: &ports, password: "secret" }.text();
+        let lines = text.lines().map(|line| line.split_once('=').unwrap());
+        let lines: Vec<(String, String)> = lines.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let count = lines.len();
+        let properties: BTreeMap<_, _> = lines.into_iter().collect();
+        assert_eq!(properties.len(), count, "a property is there twice: {text}");
+        properties
+    }
+
+    #[test]
+    fn every_listener_is_on_the_loopback_and_has_a_protocol() {
+        let properties = properties();
+        let protocols = &properties["listener.security.protocol.map"];
+        let listeners: Vec<&str> = properties["listeners"].split(',').collect();
+        assert_eq!(listeners.len(), 5);
+        for (listener, port) in listeners.iter().zip(1..) {
+            let (name, address) = listener.split_once("://").unwrap();
+            assert_eq!(address, format!("127.0.0.1:{port}"));
+            assert!(protocols.split(',').any(|each| each.split(':').next() == Some(name)), "{name}");
+        }
+        assert_eq!(properties["controller.quorum.voters"], "1@127.0.0.1:5");
+    }
+
+    #[test]
+    fn each_mechanism_has_a_module_on_each_listener_with_users() {
+        let properties = properties();
+        for mechanism in properties["sasl.enabled.mechanisms"].to_lowercase().split(',') {
+            for listener in ["sasl_plaintext", "sasl_ssl"] {
+                let module = &properties[&format!("listener.name.{listener}.{mechanism}.sasl.jaas.config")];
+                assert!(module.ends_with(';'), "{module}");
+                assert_eq!(module.contains("user_guest=\"secret\""), mechanism == "plain");
+            }
+        }
+    }
+}
