@@ -1,0 +1,364 @@
+//! A producer, with its acknowledgements put in order.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rdkafka::client::OAuthToken;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{Consumer as _, ConsumerGroupMetadata};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header as NativeHeader, Message as _, OwnedHeaders};
+use rdkafka::producer::{
+    BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig,
+};
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::{ClientContext, Offset};
+
+use super::client::{Context, configured, problem_of, trouble};
+use super::consumer::Served;
+use crate::{
+    Acknowledged, BusError, GroupOffset, Outgoing, Problem, Producer, ProducerOptions, Sent, Settings,
+    TopicPartition, Wake,
+};
+
+/// How soon a producer that is to end hears of it.
+const SERVE: Duration = Duration::from_millis(100);
+
+/// Bytes that the client keeps of a message on top of its own.
+const OVERHEAD: usize = 128;
+
+/// How often the outcome of a transaction is asked for before it counts as unknown.
+const ATTEMPTS: usize = 3;
+
+/// The messages with one tag.
+#[derive(Default)]
+struct Tag {
+    tag: u64,
+    sent: AtomicU64,
+    /// Release where a message is written, acquire where the count is read.
+    written: AtomicU64,
+}
+
+/// State that the producer shares with the thread that hears of deliveries.
+struct Shared {
+    context: Context,
+    wake: Wake,
+    in_flight: AtomicUsize,
+    failure: OnceLock<BusError>,
+    /// Somebody waits for news.
+    is_awaited: AtomicBool,
+    news: Mutex<()>,
+    told: Condvar,
+}
+
+impl Shared {
+    fn fail(&self, error: BusError) {
+        let _ = self.failure.set(error);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        (self.wake)();
+        if self.is_awaited.swap(false, Ordering::AcqRel) {
+            drop(self.news.lock().unwrap_or_else(PoisonError::into_inner));
+            self.told.notify_all();
+        }
+    }
+}
+
+struct Deliveries(Arc<Shared>);
+
+impl ClientContext for Deliveries {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        self.0.context.log(level, facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        if let Some(RDKafkaErrorCode::Fatal) = error.rdkafka_error_code() {
+            self.0.fail(BusError::new(Problem::NotWritten, "write", reason));
+        }
+        self.0.context.error(error, reason);
+    }
+
+    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+        self.0.context.generate_oauth_token(config)
+    }
+}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = Arc<Tag>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, tag: Arc<Tag>) {
+        let shared = &self.0;
+        match result {
+            Ok(message) => {
+                shared.in_flight.fetch_sub(size(message.key(), message.payload()), Ordering::Relaxed);
+                // One that follows a failure is a failure.
+                if shared.failure.get().is_none() {
+                    tag.written.fetch_add(1, Ordering::Release);
+                }
+                shared.tell();
+            }
+            Err((error, message)) => {
+                shared.in_flight.fetch_sub(size(message.key(), message.payload()), Ordering::Relaxed);
+                let action = format!("write to {}[{}]", message.topic(), message.partition());
+                let mut error = trouble(action, error);
+                if !matches!(
+                    error.problem,
+                    Problem::TooLarge | Problem::Unauthorized | Problem::NoTopic | Problem::Fenced
+                ) {
+                    error.problem = Problem::NotWritten;
+                }
+                shared.fail(error);
+            }
+        }
+    }
+}
+
+/// The bytes of a message as they are counted, without its headers, which are not known to the report of its delivery.
+fn size(key: Option<&[u8]>, value: Option<&[u8]>) -> usize {
+    OVERHEAD + key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len)
+}
+
+pub(super) struct KafkaProducer {
+    producer: Arc<BaseProducer<Deliveries>>,
+    shared: Arc<Shared>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// Tags whose messages are not all known to be written, in order; the last one may get more.
+    tags: VecDeque<Arc<Tag>>,
+    below: u64,
+    timeout: Duration,
+    group: Option<ConsumerGroupMetadata>,
+}
+
+impl KafkaProducer {
+    pub(super) fn new(
+        settings: &Arc<Settings>,
+        options: ProducerOptions,
+        group: Option<Served>,
+    ) -> Result<Self, BusError> {
+        let mut config = configured(settings)?;
+        for (name, value) in [
+            ("enable.idempotence", "true".to_owned()),
+            ("acks", "all".to_owned()),
+            ("partitioner", "murmur2_random".to_owned()),
+            ("compression.type", options.compression.name().to_owned()),
+            ("message.max.bytes", options.max_message.to_string()),
+            ("linger.ms", (options.linger.as_secs_f64() * 1_000.0).to_string()),
+            ("queue.buffering.max.messages", "0".to_owned()),
+            ("queue.buffering.max.kbytes", (2 * options.queue / 1_024).max(1_024).to_string()),
+        ] {
+            config.set(name, value);
+        }
+        match &options.transactional_id {
+            None => {
+                // A queued message is never given up, and none is written after one that was not.
+                config.set("message.timeout.ms", "0").set("enable.gapless.guarantee", "true");
+            }
+            Some(id) => {
+                config.set("transactional.id", id);
+            }
+        }
+        let shared = Arc::new(Shared {
+            context: Context::new(Arc::clone(settings)),
+            wake: options.wake,
+            in_flight: AtomicUsize::new(0),
+            failure: OnceLock::new(),
+            is_awaited: AtomicBool::new(false),
+            news: Mutex::new(()),
+            told: Condvar::new(),
+        });
+        let action = "make a producer";
+        let made: Result<BaseProducer<Deliveries>, KafkaError> =
+            config.create_with_context(Deliveries(Arc::clone(&shared)));
+        let producer = Arc::new(made.map_err(|error| trouble(action, &error))?);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (served, over) = (Arc::clone(&producer), Arc::clone(&is_over));
+        let serve = move || {
+            // Relaxed: it orders nothing.
+            while !over.load(Ordering::Relaxed) {
+                served.poll(SERVE);
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("kafka:deliver".to_owned())
+            .spawn(serve)
+            .map_err(|error| BusError::new(Problem::Other, action, error.to_string()))?;
+        let group = match group {
+            None => None,
+            Some(served) => served.consumer().group_metadata(),
+        };
+        let timeout = settings.request_timeout;
+        let tags = VecDeque::new();
+        let made = Self { producer, shared, is_over, thread: Some(thread), tags, below: 0, timeout, group };
+        if let Some(id) = &options.transactional_id {
+            let begun = made.producer.init_transactions(timeout);
+            let action = format!("begin transactions as {id:?}");
+            begun.map_err(|error| made.shared.context.explained(transaction_trouble(&action, &error)))?;
+        }
+        Ok(made)
+    }
+
+    fn tag(&mut self, tag: u64) -> Arc<Tag> {
+        if self.tags.back().is_none_or(|last| last.tag != tag) {
+            self.tags.push_back(Arc::new(Tag { tag, ..Tag::default() }));
+        }
+        let last = self.tags.back().expect("one was just put there");
+        Arc::clone(last)
+    }
+
+    /// Gives up the open transaction.
+    fn abort(&self) -> Result<(), BusError> {
+        let aborted = self.producer.abort_transaction(self.timeout);
+        aborted.map_err(|error| transaction_trouble("abort a transaction", &error))
+    }
+
+    /// Ends a step of a transaction that has failed: aborted if it can be, else by name.
+    fn ended(&self, action: &str, error: &KafkaError) -> BusError {
+        let trouble = transaction_trouble(action, error);
+        let KafkaError::Transaction(inner) = error else { return trouble };
+        if trouble.problem == Problem::Fenced {
+            return trouble;
+        }
+        if inner.txn_requires_abort() && self.abort().is_ok() {
+            return BusError { problem: Problem::Aborted, ..trouble };
+        }
+        BusError { problem: Problem::OutcomeUnknown, ..trouble }
+    }
+
+    /// Repeats a step of a transaction while that makes sense.
+    fn repeated(&self, action: &str, step: impl Fn() -> Result<(), KafkaError>) -> Result<(), BusError> {
+        let mut attempts = 0;
+        loop {
+            let Err(error) = step() else { return Ok(()) };
+            attempts += 1;
+            let is_retriable = matches!(&error, KafkaError::Transaction(inner) if inner.is_retriable());
+            if !is_retriable || attempts == ATTEMPTS {
+                return Err(self.ended(action, &error));
+            }
+        }
+    }
+}
+
+fn transaction_trouble(action: &str, error: &KafkaError) -> BusError {
+    match error {
+        KafkaError::Transaction(inner) => BusError::new(problem_of(inner.code()), action, inner.string()),
+        other => trouble(action, other),
+    }
+}
+
+impl Producer for KafkaProducer {
+    fn send(&mut self, message: &Outgoing<'_>, tag: u64) -> Result<Sent, BusError> {
+        if let Some(failure) = self.shared.failure.get() {
+            return Err(failure.clone());
+        }
+        let tag = self.tag(tag);
+        let mut record = BaseRecord::<[u8], [u8], Arc<Tag>>::with_opaque_to(message.topic, Arc::clone(&tag));
+        record = record.payload(message.value);
+        if let Some(key) = message.key {
+            record = record.key(key);
+        }
+        if let Some(partition) = message.partition {
+            record = record.partition(partition);
+        }
+        if !message.headers.is_empty() {
+            let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
+            for header in message.headers {
+                headers = headers.insert(NativeHeader { key: header.name, value: header.value });
+            }
+            record = record.headers(headers);
+        }
+        let bytes = size(message.key, Some(message.value));
+        tag.sent.fetch_add(1, Ordering::Relaxed);
+        self.shared.in_flight.fetch_add(bytes, Ordering::Relaxed);
+        let Err((error, _)) = self.producer.send(record) else { return Ok(Sent::Taken) };
+        tag.sent.fetch_sub(1, Ordering::Relaxed);
+        self.shared.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::QueueFull) => Ok(Sent::Full),
+            _ => Err(trouble(format!("write to {:?}", message.topic), &error)),
+        }
+    }
+
+    fn acknowledged(&mut self) -> Acknowledged {
+        let failure = self.shared.failure.get().cloned();
+        if failure.is_none() {
+            while let Some(first) = self.tags.front() {
+                if first.written.load(Ordering::Acquire) < first.sent.load(Ordering::Relaxed) {
+                    break;
+                }
+                self.below = first.tag + 1;
+                self.tags.pop_front();
+            }
+        }
+        Acknowledged { below: self.below, in_flight: self.shared.in_flight.load(Ordering::Relaxed), failure }
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        let news = self.shared.news.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.is_awaited.store(true, Ordering::Release);
+        drop(self.shared.told.wait_timeout(news, at_most));
+    }
+
+    fn partitions(&mut self, topic: &str) -> Result<i32, BusError> {
+        let action = format!("look up topic {topic:?}");
+        let metadata = self
+            .producer
+            .client()
+            .fetch_metadata(Some(topic), self.timeout)
+            .map_err(|error| self.shared.context.explained(trouble(action.clone(), &error)))?;
+        let found = metadata.topics().iter().find(|found| found.name() == topic);
+        if let Some(error) = found.and_then(rdkafka::metadata::MetadataTopic::error) {
+            let code = RDKafkaErrorCode::from(error);
+            return Err(BusError::new(problem_of(code), action, code.to_string()));
+        }
+        match found.map_or(0, |found| found.partitions().len()) {
+            0 => Err(BusError::new(Problem::NoTopic, action, "it does not exist")),
+            count => Ok(count as i32),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), BusError> {
+        let begun = self.producer.begin_transaction();
+        begun.map_err(|error| transaction_trouble("begin a transaction", &error))
+    }
+
+    fn commit(&mut self, group: &str, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError> {
+        let action = format!("commit a transaction of {group:?}");
+        let mut list = TopicPartitionList::new();
+        for (of, offset) in offsets {
+            list.add_partition_offset(&of.topic, of.partition, Offset::Offset(offset.offset))
+                .map_err(|error| trouble(action.clone(), &error))?;
+            if let Some(mut element) = list.find_partition(&of.topic, of.partition) {
+                element.set_metadata(&offset.metadata);
+            }
+        }
+        let Some(metadata) = &self.group else {
+            return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
+        };
+        self.repeated(&action, || self.producer.send_offsets_to_transaction(&list, metadata, self.timeout))?;
+        self.repeated(&action, || self.producer.commit_transaction(self.timeout))?;
+        match self.shared.failure.get() {
+            // Cannot be: a transaction with a message that was not written is aborted.
+            Some(failure) => Err(BusError { problem: Problem::OutcomeUnknown, ..failure.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for KafkaProducer {
+    /// What is not written stays so: nobody has counted on it.
+    fn drop(&mut self) {
+        self.producer.purge(PurgeConfig::default().queue().inflight());
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
