@@ -27,7 +27,7 @@ use crate::task::{Beginning, Inlet, Task};
 use crate::worker::{Mailbox, TaskCell};
 use crate::{
     Clock, DatagramView, Durability, FindReceived, Graph, Input, InputOrder, JobHold, JobOptions, NodeId,
-    OperatorNode, Partitioning, Schedule, SourceProgress, TaskInfo, Waker,
+    OperatorNode, PartitionView, Partitioning, Schedule, SourceProgress, TaskInfo, Waker,
 };
 
 /// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
@@ -567,6 +567,7 @@ impl<'a> Builder<'a> {
                     counters: Arc::clone(&feed.counters),
                     progress: Arc::clone(&feed.progress),
                     datagrams: feed.datagrams.clone(),
+                    partitions: feed.partitions.clone(),
                     tasks,
                 })
                 .collect(),
@@ -597,6 +598,7 @@ struct SourceView {
     counters: Arc<SourceCounters>,
     progress: Arc<std::sync::Mutex<Option<SourceProgress>>>,
     datagrams: Option<DatagramView>,
+    partitions: Option<PartitionView>,
     tasks: Vec<TaskView>,
 }
 
@@ -672,6 +674,7 @@ impl SourceView {
             rejects: self.tasks.iter().map(|task| task.counters.rejects.get()).sum(),
             progress: *self.progress.lock().unwrap_or_else(PoisonError::into_inner),
             datagrams: self.datagrams.as_ref().map(|look| look()),
+            partitions: self.partitions.as_ref().map(|look| look()),
             ended: self.counters.ended.load(Ordering::Relaxed),
             blocked: self.counters.blocked.load(Ordering::Relaxed),
             tasks: self.tasks.iter().map(TaskView::look).collect(),

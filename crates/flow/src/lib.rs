@@ -79,7 +79,8 @@ pub use record::{
 };
 pub use runtime::Runtime;
 pub use source::{
-    AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, LeftBlock,
-    Payload, Poll, RawBlock, ReplayRun, ScoutReader, Source, SourceProgress, Waker,
+    AgentCounts, AgentStats, CommitView, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder,
+    LeftBlock, PartitionCounts, PartitionStats, PartitionView, Payload, Poll, RawBlock, ReplayRun,
+    ScoutReader, Source, SourceProgress, Waker,
 };
 pub use stats::{ClockStats, JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

@@ -52,9 +52,10 @@ pub trait FindReceived: Send + Sync {
     /// Number of the block's first line in its file, from 1; `None` where lines have no place.
     fn first_line(&self, block: &RawBlock) -> Option<u64>;
 
-    /// The file that a block is from; `None` where its source has one file, or none.
-    fn file(&self, block: &RawBlock) -> Option<Arc<str>> {
-        let _ = block;
+    /// The file, or the like, that a record of a block is from, by its number there; `None` where its source has one
+    /// file, or none.
+    fn file(&self, block: &RawBlock, index: u32) -> Option<Arc<str>> {
+        let _ = (block, index);
         None
     }
 }
@@ -75,10 +76,11 @@ impl Kept {
     fn record(&self, seq: Seq) -> Option<Received> {
         let Payload::Bytes { data, .. } = &self.block.payload else { return None };
         let places = self.places.get_or_init(|| self.find.places(&self.block));
-        let place = places.get(usize::try_from(seq - self.range.start).ok()?)?;
+        let index = u32::try_from(seq - self.range.start).ok()?;
+        let place = places.get(index as usize)?;
         let line = self.find.first_line(&self.block).map(|first| first + u64::from(place.lines));
         let bytes = data.slice(place.start as usize..place.end as usize);
-        Some(Received { bytes, line, file: self.find.file(&self.block) })
+        Some(Received { bytes, line, file: self.find.file(&self.block, index) })
     }
 }
 
@@ -167,7 +169,7 @@ mod tests {
             Some(block.first + 1)
         }
 
-        fn file(&self, _: &RawBlock) -> Option<Arc<str>> {
+        fn file(&self, _: &RawBlock, _: u32) -> Option<Arc<str>> {
             Some("three".into())
         }
     }

@@ -37,7 +37,7 @@ use replay::Replay;
 
 use crate::{
     Clock, Command, CycleStart, DatagramView, Durability, FindReceived, JobOptions, OrderEntry, OrderEvent,
-    OrderLog, Poll, RawBlock, ReplayRun, Resume, Source, SourceProgress,
+    OrderLog, PartitionView, Poll, RawBlock, ReplayRun, Resume, Source, SourceProgress,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -127,6 +127,7 @@ pub(crate) struct Feed {
     /// Written at most once per run.
     pub progress: Arc<Mutex<Option<SourceProgress>>>,
     pub datagrams: Option<DatagramView>,
+    pub partitions: Option<PartitionView>,
     /// It is read by event time, with the others that have one.
     pub scouts: Option<Scouts>,
     /// Where blocks are kept as they were received.
@@ -159,7 +160,7 @@ impl Feed {
         prompt: bool,
         start: Seq,
     ) -> Self {
-        let datagrams = source.datagrams();
+        let (datagrams, partitions) = (source.datagrams(), source.partitions());
         let rings = senders
             .into_iter()
             .map(|sender| FeedRing { sender, made: start, queue: VecDeque::new() })
@@ -173,6 +174,7 @@ impl Feed {
             counters: Arc::default(),
             progress: Arc::default(),
             datagrams,
+            partitions,
             scouts: None,
             received: None,
             turn: 0,

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
@@ -188,6 +188,41 @@ pub struct AgentStats {
     pub worst: Vec<(IpAddr, AgentCounts)>,
 }
 
+crate::figures! {
+    /// The place of a source in one partition of a log, and what it made of the messages there since its start.
+    pub struct PartitionCounts as "PartitionCounts" {
+        /// Records taken.
+        records: u64, sum, Counter, Count, "thalweg_partition_records_total", "";
+        /// Offset of the message that is read next.
+        position: u64, most, Gauge, Count, "thalweg_partition_position", "";
+        /// Offset after the newest message, as the broker last said.
+        end: u64, most, Gauge, Count, "thalweg_partition_end", "";
+        /// Offsets between the two.
+        lag: u64, sum, Gauge, Count, "thalweg_partition_lag",
+        "The job reads more slowly than others write: look at `busy` of its operators, and at `in_flight`";
+        /// Age of the newest message that was read, while there are others behind it.
+        lag_seconds: Duration, most, Gauge, Seconds, "thalweg_partition_lag_seconds", "As above";
+        /// Offsets that were read and that no commit has yet.
+        in_flight: u64, sum, Gauge, Count, "thalweg_partition_in_flight",
+        "Cycles take long: look at `thalweg_commit_seconds`";
+        /// Messages that were deleted before they were read, and that `missing: skip` has left out.
+        missing: u64, sum, Counter, Count, "thalweg_partition_missing_total", "Raise `retention.ms` of the topic";
+        /// Messages without a value.
+        tombstones: u64, sum, Counter, Count, "thalweg_partition_tombstones_total", "";
+        /// Messages whose value has no record in it.
+        empty: u64, sum, Counter, Count, "thalweg_partition_empty_total", "";
+    }
+}
+
+/// What a source of partitions shows of each, by name.
+pub type PartitionStats = Vec<(Arc<str>, PartitionCounts)>;
+
+/// Looks at the partitions of a source while it runs, and after.
+pub type PartitionView = Arc<dyn Fn() -> PartitionStats + Send + Sync>;
+
+/// Hears of each position of a source that is in a commit record, after the record is on the disk. Does not wait.
+pub type CommitView = Arc<dyn Fn(&SourcePosition) + Send + Sync>;
+
 /// Looks at the datagrams of a source while it runs, and after.
 pub type DatagramView = Arc<dyn Fn() -> DatagramStats + Send + Sync>;
 
@@ -287,6 +322,16 @@ pub trait Source: Send {
 
     /// Where its datagrams are counted, for a source that receives such. Asked once, before the start.
     fn datagrams(&self) -> Option<DatagramView> {
+        None
+    }
+
+    /// Where its partitions are counted, for a source that reads such. Asked once, before the start.
+    fn partitions(&self) -> Option<PartitionView> {
+        None
+    }
+
+    /// What hears of its commits. Asked once, before the start.
+    fn on_commit(&self) -> Option<CommitView> {
         None
     }
 }

@@ -10,7 +10,7 @@ use thalweg_types::{Batch, Micros};
 use crate::operator::{CacheCounts, JudgedCounts, TableCounts};
 
 use crate::latency::Latencies;
-use crate::{DatagramStats, LatencyCounts, SourceProgress};
+use crate::{DatagramStats, LatencyCounts, PartitionStats, SourceProgress};
 
 /// A look at a job while it runs; all counts are since its start, so rates are differences.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +52,8 @@ pub struct SourceStats {
     pub progress: Option<SourceProgress>,
     /// For a source that receives datagrams.
     pub datagrams: Option<DatagramStats>,
+    /// For a source that reads partitions of a log.
+    pub partitions: Option<PartitionStats>,
     pub ended: bool,
     /// Held up because its decoders' rings are full.
     pub blocked: bool,

@@ -76,8 +76,7 @@ impl Decoder for SkippingDecoder {
             return Ok(decoded);
         }
         let find = self.inner.find_received();
-        let file = find.as_ref().and_then(|find| find.file(block));
-        let received = find.map(|find| (find.places(block), find.first_line(block)));
+        let received = find.as_ref().map(|find| (find.places(block), find.first_line(block)));
         let mut lines: Vec<Left> = Vec::new();
         let mut without = |records: Batch, schema: &Schema| {
             let (skipped, kept): (Vec<u32>, Vec<u32>) =
@@ -95,7 +94,8 @@ impl Decoder for SkippingDecoder {
                     Some((first.map(|first| first + u64::from(place.lines)), raw.to_vec()))
                 });
                 let (line, raw) = place.unwrap_or_else(|| (None, as_json(&records, *row, schema)));
-                Left { seq, offset: block.first + index, line, file: file.clone(), raw }
+                let file = find.as_ref().and_then(|find| find.file(block, u32::try_from(index).ok()?));
+                Left { seq, offset: block.first + index, line, file, raw }
             }));
             records.with_rows(kept.into())
         };

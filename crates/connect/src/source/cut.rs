@@ -35,11 +35,19 @@ const LEAST_WINDOW: usize = 64;
 /// Raw bytes that are kept of a record whose end never came.
 const KEPT_OF_UNFINISHED: usize = 64 << 10;
 
+/// Says of the records of a block where each is from.
+pub trait RecordPlaces: Send + Sync {
+    /// The place of a record, by its number in the block, as rejects say it.
+    fn place_of(&self, index: u32) -> String;
+}
+
 /// What a source knows about a block and its decoder needs.
 #[derive(Clone, Default)]
 pub struct BlockContext {
     /// The file that it is from, where a source has several.
     pub file: Option<Arc<str>>,
+    /// Where each of its records is from, where that is more than a file.
+    pub places: Option<Arc<dyn RecordPlaces>>,
     /// Number of the block's first line in its file, from 1; `None` where lines have no place.
     pub first_line: Option<u64>,
     /// The preamble of the stream.
@@ -48,6 +56,16 @@ pub struct BlockContext {
     pub preamble_text: Option<Bytes>,
     /// The block is one record that cannot be read at all: code and reason.
     pub refused: Option<(Cow<'static, str>, Cow<'static, str>)>,
+}
+
+impl BlockContext {
+    /// Where a record is from, by its number in the block; `None` where the source has one file, or none.
+    pub(crate) fn origin_of(&self, index: u32) -> Option<Arc<str>> {
+        match &self.places {
+            Some(places) => Some(places.place_of(index).into()),
+            None => self.file.clone(),
+        }
+    }
 }
 
 /// Some whole records.
@@ -516,8 +534,9 @@ impl Cutter {
         let preamble_text = preamble.as_ref().and(self.preamble_text.clone());
         let first_line = self.lines.map(|lines| lines + 1);
         let says_nothing = preamble.is_none() && first_line.is_none() && refused.is_none();
-        (!says_nothing)
-            .then(|| Arc::new(BlockContext { file: None, first_line, preamble, preamble_text, refused }))
+        (!says_nothing).then(|| {
+            Arc::new(BlockContext { first_line, preamble, preamble_text, refused, ..BlockContext::default() })
+        })
     }
 }
 

@@ -198,9 +198,9 @@ impl FindReceived for CutBy {
         context.downcast_ref::<BlockContext>()?.first_line
     }
 
-    fn file(&self, block: &RawBlock) -> Option<Arc<str>> {
+    fn file(&self, block: &RawBlock, index: u32) -> Option<Arc<str>> {
         let Payload::Bytes { context: Some(context), .. } = &block.payload else { return None };
-        context.downcast_ref::<BlockContext>()?.file.clone()
+        context.downcast_ref::<BlockContext>()?.origin_of(index)
     }
 }
 
@@ -406,18 +406,18 @@ impl Place<'_> {
     /// The stream of rejects for records that are refused, in ascending order.
     pub(crate) fn rejects(&self, refused: &[Refused], data: &Bytes) -> Batch {
         let mut rejects = RejectsBuilder::default();
-        let file = self.context.and_then(|context| context.file.as_deref());
         let first_line = self.context.and_then(|context| context.first_line);
         let mut lines_at = (0, 0_u64);
         for record in refused {
             let start = record.raw.start.max(lines_at.0);
             lines_at = (start, lines_at.1 + crate::format::line_ends(&data[lines_at.0..start]));
+            let origin = self.context.and_then(|context| context.origin_of(record.index));
             let reject = Reject {
                 source: self.source,
                 offset: self.first + u64::from(record.index),
                 line: first_line.map(|first| first + lines_at.1),
                 code: &record.code,
-                reason: &reason_in_file(&record.reason, file),
+                reason: &reason_in_file(&record.reason, origin.as_deref()),
                 raw: &data[record.raw.clone()],
             };
             rejects.push(self.range.start + Seq::from(record.index), self.arrival, reject);

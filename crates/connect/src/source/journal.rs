@@ -177,7 +177,8 @@ impl BlockCodec {
             None
         };
         let context = (flags & OF_CONTEXT != 0).then(|| {
-            let context = BlockContext { file: None, first_line, preamble, preamble_text, refused };
+            let context =
+                BlockContext { first_line, preamble, preamble_text, refused, ..BlockContext::default() };
             Arc::new(context) as Arc<dyn std::any::Any + Send + Sync>
         });
         let block = RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } };

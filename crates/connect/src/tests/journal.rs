@@ -77,7 +77,7 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
     let refused = Some((Cow::Borrowed("parse"), Cow::Borrowed("no good")));
     let preamble_text = Some(Bytes::from_static(b"a,b\n"));
     let block_context =
-        BlockContext { file: None, first_line: Some(7), preamble: None, preamble_text, refused };
+        BlockContext { first_line: Some(7), preamble_text, refused, ..BlockContext::default() };
     let payload = Payload::Bytes { data: "x,1\n".into(), context: Some(Arc::new(block_context)) };
     let bytes = record(&codec, &RawBlock { partition: 3, first: 9, count: 1, payload });
     for len in 0..bytes.len() {

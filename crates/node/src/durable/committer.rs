@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
+use thalweg_flow::{CommitView, CyclePart, CycleStart, Cycles, JobHold};
 use thalweg_state::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
@@ -88,6 +88,8 @@ pub(crate) struct CommitWork {
     pub order: LogHandle,
     /// Journal of each source that has one, by its place.
     pub journals: Vec<Option<Journal>>,
+    /// What hears of the positions of each source, by its place.
+    pub listeners: Vec<Option<CommitView>>,
     pub numbers: SourceNumbers,
     pub identity: serde_json::Value,
     /// Of the job's folder.
@@ -280,6 +282,11 @@ impl CommitWork {
         for ((operator, task), part) in parts {
             part.committed().map_err(|error| error.context(format!("operator {operator:?} task {task}")))?;
         }
+        for (position, listener) in start.sources.iter().zip(&self.listeners) {
+            if let Some(listener) = listener {
+                listener(position);
+            }
+        }
         self.order.truncate_before(order)?;
         for (source, place) in record.sources.iter().zip(&self.numbers.places) {
             if let Some(journal) = &self.journals[*place] {
@@ -334,6 +341,7 @@ mod tests {
             log: CommitLog::open(fs, "job/commit.log", 7).unwrap().log,
             first: None,
             order,
+            listeners: Vec::new(),
             journals: vec![None],
             numbers,
             identity: serde_json::Value::Null,

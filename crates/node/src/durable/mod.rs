@@ -533,6 +533,7 @@ impl Store {
                 first,
                 order: handle,
                 journals,
+                listeners: sources.iter().map(|source| source.source.on_commit()).collect(),
                 numbers,
                 identity,
                 lock,
