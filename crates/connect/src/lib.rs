@@ -7,6 +7,8 @@
 pub mod absent;
 pub mod format;
 pub mod generate;
+#[cfg(feature = "kafka")]
+mod kafka;
 pub mod paths;
 pub mod plugin;
 pub mod reach;
@@ -27,6 +29,6 @@ pub use plugin::{
 };
 pub use reach::{JobPath, Reach};
 pub use registry::Registry;
-pub use report::{Expired, SinkReport};
+pub use report::{DeliveryCounts, Expired, SinkReport};
 pub use secret::SecretRef;
 pub use source::http::{Answering, Begun, Replies, Unanswered, write_error};

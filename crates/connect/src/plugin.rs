@@ -424,7 +424,18 @@ pub trait SourcePlugin: Send + Sync {
         Vec::new()
     }
 
-    /// As [`SourcePlugin::check`], for the format that it would read with, bound to the schema.
+    /// The fields that its format reads, of those that the job file declares: all, unless the source makes some itself.
+    fn value_schema(&self, schema: &Schema) -> Schema {
+        schema.clone()
+    }
+
+    /// As [`SourcePlugin::check`], for the fields that the job file declares.
+    fn check_schema(&self, schema: &Schema) -> Vec<Mistake> {
+        let _ = schema;
+        Vec::new()
+    }
+
+    /// As [`SourcePlugin::check`], for the format that it would read with, bound to [`SourcePlugin::value_schema`].
     fn check_format(&self, format: &dyn RecordFormat) -> Option<Mistake> {
         let _ = format;
         None

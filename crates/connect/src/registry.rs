@@ -11,6 +11,7 @@ pub struct Registry {
     sources: Vec<Arc<dyn SourcePlugin>>,
     sinks: Vec<Arc<dyn SinkPlugin>>,
     formats: Vec<Arc<dyn FormatPlugin>>,
+    absent_sources: Vec<Absent>,
     absent_sinks: Vec<Absent>,
 }
 
@@ -30,6 +31,10 @@ impl Registry {
         registry.add_source(source::sflow::SflowPlugin);
         registry.add_source(source::pcap::PcapPlugin);
         registry.add_source(source::generator::GeneratorPlugin);
+        #[cfg(feature = "kafka")]
+        registry.add_source(source::kafka::KafkaPlugin::default());
+        #[cfg(not(feature = "kafka"))]
+        registry.add_absent_source(Absent { name: "kafka", feature: "kafka" });
         registry.add_sink(sink::file::FilePlugin);
         registry.add_sink(sink::stdout::StdoutPlugin);
         registry.add_sink(sink::null::NullPlugin);
@@ -37,6 +42,10 @@ impl Registry {
         registry.add_sink(sink::influx::InfluxPlugin);
         #[cfg(not(feature = "influxdb"))]
         registry.add_absent_sink(Absent { name: "influx", feature: "influxdb" });
+        #[cfg(feature = "kafka")]
+        registry.add_sink(sink::kafka::KafkaPlugin::default());
+        #[cfg(not(feature = "kafka"))]
+        registry.add_absent_sink(Absent { name: "kafka", feature: "kafka" });
         #[cfg(feature = "postgres")]
         registry.add_sink(sink::postgres::PostgresPlugin);
         #[cfg(not(feature = "postgres"))]
@@ -50,6 +59,11 @@ impl Registry {
 
     pub fn add_sink(&mut self, plugin: impl SinkPlugin + 'static) {
         self.sinks.push(Arc::new(plugin));
+    }
+
+    /// Names a source that this build leaves out, so that a job file which asks for it learns how to get it.
+    pub fn add_absent_source(&mut self, absent: Absent) {
+        self.absent_sources.push(absent);
     }
 
     /// Names a sink that this build leaves out, so that a job file which asks for it learns how to get it.
@@ -79,6 +93,16 @@ impl Registry {
 
     pub fn sink(&self, name: &str) -> Option<&Arc<dyn SinkPlugin>> {
         self.sinks.iter().find(|plugin| plugin.name() == name)
+    }
+
+    /// The sources that this build leaves out.
+    pub fn absent_sources(&self) -> &[Absent] {
+        &self.absent_sources
+    }
+
+    /// The source of this name, if this build leaves it out.
+    pub fn absent_source(&self, name: &str) -> Option<&Absent> {
+        self.absent_sources.iter().find(|absent| absent.name == name)
     }
 
     /// The sinks that this build leaves out.

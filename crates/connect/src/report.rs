@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Counters of one sink, shared by its tasks, metrics and reports. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,8 @@ struct Counters {
     digest: AtomicU64,
     has_digest: AtomicBool,
     is_output_closed: AtomicBool,
+    #[cfg(feature = "kafka")]
+    delivery: std::sync::OnceLock<Arc<crate::sink::kafka::figures::SinkFigures>>,
 }
 
 thalweg_flow::figures! {
@@ -30,6 +33,30 @@ thalweg_flow::figures! {
         files: u64, sum, Counter, Count, "thalweg_expired_files_total", "As above";
         /// Bytes that it deleted for their age.
         bytes: u64, sum, Counter, Bytes, "thalweg_expired_bytes_total", "As above";
+    }
+}
+
+thalweg_flow::figures! {
+    /// What has become of the rows of a sink that writes to topics, since its start.
+    pub struct DeliveryCounts as "DeliveryCounts" {
+        /// Rows that brokers have acknowledged.
+        acknowledged: u64, sum, Counter, Count, "thalweg_sink_acknowledged_total", "";
+        /// Rows that were sent again.
+        retried: u64, sum, Counter, Count, "thalweg_sink_retried_total",
+        "Look at the brokers, and in the log for what they say";
+        /// Bytes of rows that were sent and are not acknowledged.
+        in_flight: u64, sum, Gauge, Bytes, "thalweg_sink_in_flight_bytes", "The brokers are slower than the job";
+        /// Rows left out that name no topic, or one that does not exist.
+        unaddressed: u64, sum, Counter, Count, "thalweg_sink_unaddressed_total",
+        "Clients ask for answers on topics that do not exist; the log names one";
+        /// Transactions committed.
+        transactions: u64, sum, Counter, Count, "thalweg_sink_transactions_total", "";
+        /// Time that their commits took.
+        transaction_time as "transaction_seconds": Duration, sum, Counter, Seconds,
+        "thalweg_sink_transaction_seconds_total", "Divide by the number of transactions; look at the brokers";
+        /// The longest of them.
+        longest_transaction as "longest_transaction_seconds": Duration, most, Gauge, Seconds,
+        "thalweg_sink_longest_transaction_seconds", "As above";
     }
 }
 
@@ -58,6 +85,19 @@ impl SinkReport {
             files: self.0.expired_files.load(Ordering::Relaxed),
             bytes: self.0.expired_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// What has become of its rows; of sinks that write to topics.
+    pub fn delivery(&self) -> Option<DeliveryCounts> {
+        #[cfg(feature = "kafka")]
+        return self.0.delivery.get().map(|figures| figures.counts());
+        #[cfg(not(feature = "kafka"))]
+        None
+    }
+
+    #[cfg(feature = "kafka")]
+    pub(crate) fn show_delivery(&self, figures: Arc<crate::sink::kafka::figures::SinkFigures>) {
+        let _ = self.0.delivery.set(figures);
     }
 
     pub fn add_expired(&self, expired: Expired) {

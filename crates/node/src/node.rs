@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use thalweg_connect::absent::Absent;
 use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Reach, Registry, SinkPlugin, SinkReport, SourcePlugin};
@@ -68,7 +69,7 @@ impl Default for NodeOptions {
         #[cfg(feature = "tables")]
         registry.add_sink(TablePlugin { tables: Arc::clone(&tables) });
         #[cfg(not(feature = "tables"))]
-        registry.add_absent_sink(thalweg_connect::absent::Absent { name: "table", feature: "tables" });
+        registry.add_absent_sink(Absent { name: "table", feature: "tables" });
         Self {
             data_dir: None,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
@@ -159,10 +160,11 @@ impl NodeOptions {
     /// Of class user, for a plug-in with the name of another one of its kind, built in or not.
     pub fn check_plugins(&self) -> Result<(), Error> {
         let registry = &self.registry;
-        let absent = registry.absent_sinks().iter().map(|absent| absent.name);
+        let absent = |absent: &[Absent]| absent.iter().map(|absent| absent.name).collect::<Vec<_>>();
+        let (no_sources, no_sinks) = (absent(registry.absent_sources()), absent(registry.absent_sinks()));
         let kinds: [(&str, Vec<&str>); 5] = [
-            ("a source", registry.sources().iter().map(|plugin| plugin.name()).collect()),
-            ("a sink", registry.sinks().iter().map(|plugin| plugin.name()).chain(absent).collect()),
+            ("a source", registry.sources().iter().map(|plugin| plugin.name()).chain(no_sources).collect()),
+            ("a sink", registry.sinks().iter().map(|plugin| plugin.name()).chain(no_sinks).collect()),
             ("a format", registry.formats().iter().map(|plugin| plugin.name()).collect()),
             ("an operator", self.operators.all().iter().map(|plugin| plugin.name()).collect()),
             (

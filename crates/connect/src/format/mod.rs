@@ -27,7 +27,7 @@ pub mod plain;
 mod quotes;
 mod scan;
 mod text;
-mod times;
+pub(crate) mod times;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -251,6 +251,15 @@ pub trait Encoder: Send {
 
     /// Appends one record of a batch, by physical row, without a line end.
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>);
+
+    /// Appends the records of a batch, each by itself without a line end, and to `ends` for each where it ends in `out`:
+    /// one that is not written ends where it begins.
+    fn encode_each(&mut self, batch: &Batch, out: &mut Vec<u8>, ends: &mut Vec<usize>) {
+        for row in batch.row_numbers() {
+            self.encode_row(batch, row, out);
+            ends.push(out.len());
+        }
+    }
 
     /// The records that it has not written since this was last asked, because the format has no way to say them, in
     /// order. The format says that there may be some ([`crate::FormatPlugin::refuses`]).

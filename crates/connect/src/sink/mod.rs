@@ -1,7 +1,7 @@
 //! Sinks: where records leave.
 
 #[cfg_attr(
-    not(all(feature = "influxdb", feature = "postgres")),
+    not(all(feature = "influxdb", feature = "kafka", feature = "postgres")),
     allow(dead_code, reason = "part of it serves sinks that this build leaves out")
 )]
 mod delivery;
@@ -9,10 +9,12 @@ mod digest;
 pub mod file;
 #[cfg(feature = "influxdb")]
 pub mod influx;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod lineage;
 pub mod null;
 #[cfg_attr(
-    not(all(feature = "influxdb", feature = "postgres")),
+    not(all(feature = "influxdb", feature = "kafka", feature = "postgres")),
     allow(dead_code, reason = "part of it serves sinks that this build leaves out")
 )]
 mod outbox;
@@ -23,7 +25,7 @@ pub mod position;
 pub mod postgres;
 pub mod rejects;
 #[cfg_attr(
-    not(all(feature = "influxdb", feature = "postgres")),
+    not(all(feature = "influxdb", feature = "kafka", feature = "postgres")),
     allow(dead_code, reason = "part of it serves sinks that this build leaves out")
 )]
 mod retry;

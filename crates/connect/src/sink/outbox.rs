@@ -228,6 +228,19 @@ impl<T> Outbox<T> {
         }
     }
 
+    /// Waits until something comes, or nothing comes any more; may return earlier.
+    #[cfg(feature = "kafka")]
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Whether nothing more comes, and all that came was taken.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.is_closed && state.items.is_empty()
+    }
+
     /// The next item if it is there and has at most `bytes` bytes.
     pub(crate) fn next_within(&self, bytes: usize) -> Option<(T, usize)> {
         self.lock().items.pop_front_if(|(_, cost)| *cost <= bytes)

@@ -20,9 +20,8 @@ use crate::{SinkContext, SinkReport};
 pub(super) trait Dialect: Send + 'static {
     /// Bytes of text at which it is handed over in the middle of a step.
     const GATHER: usize;
-    /// Text is also handed over after a step where nothing is under way; without this it waits for a tick. While
-    /// something is under way text gathers, so that the next delivery takes more of it.
-    const WHEN_IDLE: bool;
+    /// When text is handed over that is not [`Dialect::GATHER`] bytes yet.
+    const LEAVES: Leaves;
 
     /// Writes the records of a batch, and says how many count as written.
     ///
@@ -45,6 +44,18 @@ pub(super) trait Dialect: Send + 'static {
     fn finish(&mut self) -> Result<(), Error> {
         Ok(())
     }
+}
+
+/// When text leaves that has not gathered to a size; at ticks and markers it does in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    AtTicks,
+    /// After a step where nothing is under way: while something is, text gathers, so that the next delivery takes more
+    /// of it.
+    WhenIdle,
+    /// After each step.
+    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "of a sink that this build leaves out"))]
+    AtOnce,
 }
 
 /// One cycle of a sink.
@@ -136,7 +147,12 @@ impl<D: Dialect> Operator for OutboxSink<D> {
 
     fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         self.dialect.complete(out);
-        if D::WHEN_IDLE && !self.gathered.is_empty() && self.shared.outbox.is_idle() {
+        let leaves = match D::LEAVES {
+            Leaves::AtTicks => false,
+            Leaves::WhenIdle => self.shared.outbox.is_idle(),
+            Leaves::AtOnce => true,
+        };
+        if leaves && !self.gathered.is_empty() {
             self.hand_over(out)?;
         }
         Ok(())

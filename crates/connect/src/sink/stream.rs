@@ -18,7 +18,7 @@ use thalweg_types::{Batch, Error};
 use super::delivery::Item;
 use super::file::BUFFER;
 use super::outbox::Outbox;
-use super::outbox_sink::{Dialect, OutboxSink, Settlement};
+use super::outbox_sink::{Dialect, Leaves, OutboxSink, Settlement};
 use super::unwritable::Refusals;
 use crate::format::Encoder;
 use crate::{SinkContext, SinkReport};
@@ -73,7 +73,7 @@ impl StreamSink {
 
 impl Dialect for Pieces {
     const GATHER: usize = BUFFER;
-    const WHEN_IDLE: bool = false;
+    const LEAVES: Leaves = Leaves::AtTicks;
 
     fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
         if self.report.is_output_closed() && !self.is_durable {

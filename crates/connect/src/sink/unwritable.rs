@@ -31,10 +31,15 @@ impl Refusals {
         encoder.encode(batch, text);
         let refused = encoder.take_refused();
         let written = (batch.len() - refused.len()) as u64;
+        self.pass_on(batch, refused, out);
+        written
+    }
+
+    /// Emits records of a batch that were refused.
+    pub(super) fn pass_on(&mut self, batch: &Batch, refused: Vec<Unwritable>, out: &mut Output<'_>) {
         if !refused.is_empty() {
             out.emit(REJECTS, self.rejects(batch, refused, out));
         }
-        written
     }
 
     fn rejects(&mut self, batch: &Batch, refused: Vec<Unwritable>, out: &Output<'_>) -> Batch {

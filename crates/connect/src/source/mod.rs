@@ -14,6 +14,8 @@ pub mod generator;
 pub(crate) mod handover;
 pub mod http;
 mod journal;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod pcap;
 mod poison;
 pub mod sflow;

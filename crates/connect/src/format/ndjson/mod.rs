@@ -23,7 +23,7 @@ use thalweg_types::{Batch, Error, Schema};
 
 use self::decode::NdjsonDecoder;
 use self::split::NdjsonSplitter;
-use super::cells::{Key, KeysOfBatch, record_cells, write_record};
+use super::cells::{Key, KeysOfBatch, StructCell, record_cells, write_record};
 use super::times::{self, Times};
 use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
 use crate::{FormatPlugin, OptionSpec, Options};
@@ -120,6 +120,10 @@ impl Encoder for NdjsonEncoder {
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
         write_record(&record_cells(batch.records(), &self.keys), row as usize, out);
     }
+
+    fn encode_each(&mut self, batch: &Batch, out: &mut Vec<u8>, ends: &mut Vec<usize>) {
+        write_each(&record_cells(batch.records(), &self.keys), batch, out, ends);
+    }
 }
 
 /// The same where fields come and go between batches.
@@ -137,6 +141,17 @@ impl Encoder for FollowingEncoder {
 
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
         write_record(&record_cells(batch.records(), self.0.of(batch.records())), row as usize, out);
+    }
+
+    fn encode_each(&mut self, batch: &Batch, out: &mut Vec<u8>, ends: &mut Vec<usize>) {
+        write_each(&record_cells(batch.records(), self.0.of(batch.records())), batch, out, ends);
+    }
+}
+
+fn write_each(fields: &[StructCell<'_>], batch: &Batch, out: &mut Vec<u8>, ends: &mut Vec<usize>) {
+    for row in batch.row_numbers() {
+        write_record(fields, row as usize, out);
+        ends.push(out.len());
     }
 }
 

@@ -22,7 +22,7 @@ use self::client::{Client, Target};
 use super::delivery::by_load;
 use super::only_task;
 use super::outbox::{Outbox, QUEUE, queue_bytes, size};
-use super::outbox_sink::{Dialect, OutboxSink, Settlement};
+use super::outbox_sink::{Dialect, Leaves, OutboxSink, Settlement};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
 use super::unwritable::Refusals;
 use crate::format::line_protocol::{LineEncoder, MEASUREMENT, NonFinite, PRECISION, TAGS, TIMESTAMP};
@@ -177,7 +177,7 @@ impl Points {
 
 impl Dialect for Points {
     const GATHER: usize = 64 << 10;
-    const WHEN_IDLE: bool = true;
+    const LEAVES: Leaves = Leaves::WhenIdle;
 
     fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
         Ok(self.refusals.encode(batch, &mut self.encoder, text, out))

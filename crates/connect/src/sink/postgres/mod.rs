@@ -37,7 +37,7 @@ use self::session::Target;
 use self::writer::Connection;
 use super::only_task;
 use super::outbox::{Outbox, QUEUE, queue_bytes, size};
-use super::outbox_sink::{Dialect, OutboxSink, Settlement};
+use super::outbox_sink::{Dialect, Leaves, OutboxSink, Settlement};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
 use super::unwritable::Refusals;
 use crate::{FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin};
@@ -200,7 +200,7 @@ impl Rows {
 
 impl Dialect for Rows {
     const GATHER: usize = 64 << 10;
-    const WHEN_IDLE: bool = true;
+    const LEAVES: Leaves = Leaves::WhenIdle;
 
     fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
         let before = text.len();

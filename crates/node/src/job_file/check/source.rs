@@ -72,11 +72,18 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let plugin = kind.as_ref().and_then(|(kind, _)| context.options.registry.source(kind).cloned());
     let Some(plugin) = plugin else {
         if let Some((kind, kind_span)) = kind {
-            report
-                .at(kind_span, format!("{} is of type {kind:?}, which is no source", section.what))
-                .expected(one_of(names()))
-                .did_you_mean(&kind, names())
-                .report();
+            match context.options.registry.absent_source(&kind) {
+                Some(absent) => {
+                    let message =
+                        format!("{} is of type {kind:?}, which this build does not have", section.what);
+                    report.at(kind_span, message).hint(absent.hint()).report();
+                }
+                None => report
+                    .at(kind_span, format!("{} is of type {kind:?}, which is no source", section.what))
+                    .expected(one_of(names()))
+                    .did_you_mean(&kind, names())
+                    .report(),
+            }
         }
         check_untyped(context, name, &section);
         return None;
@@ -131,8 +138,9 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
             .report();
     }
     let schema = schema?;
+    section.report_mistakes(plugin.check_schema(&schema));
     if let Some(Some(format)) = &format {
-        match format.reader(&schema) {
+        match format.reader(&plugin.value_schema(&schema)) {
             Ok(reader) => section.report_mistakes(plugin.check_format(&*reader).into_iter().collect()),
             Err(error) => section.report_format_error(&error),
         }

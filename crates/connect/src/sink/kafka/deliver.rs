@@ -1,0 +1,694 @@
+//! The thread that hands rows to the client and hears what has become of them.
+//!
+//! With `positions` each row is written once unless the process is killed or a write is given up; then rows are sent
+//! again, in the same order, each with the position that it had: a reader drops a message whose position is not above
+//! the last one of its partition.
+//!
+//! With `transactions` rows are visible when their transaction is committed, which it is after `visible`, and before each
+//! commit record of the job. The position of the last row is committed with them, as the offset of a group. Rows up to it
+//! are there: a producer that goes on after a crash, or after a commit whose outcome nobody knows, skips them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use thalweg_kafka::{
+    Bus, BusError, GroupOffset, Header, Outgoing, Problem, Producer, ProducerOptions, Sent, TopicPartition,
+};
+use thalweg_types::{Error, format_duration};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::super::delivery::Item;
+use super::super::outbox::Outbox;
+use super::super::retry::{Retry, Trouble};
+use super::figures::SinkFigures;
+use super::parcel::{RowPosition, Rows};
+
+/// How rows are delivered, as the job file says.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) sink: Arc<str>,
+    /// The topic of rows that name none.
+    pub(super) topic: Option<Arc<str>>,
+    pub(super) header_names: Arc<[String]>,
+    /// `JOB/SINK`, in a header of each row; with transactions there is none.
+    pub(super) origin: Arc<str>,
+    /// `thalweg.JOB.SINK`: the transactional id, and the group that has the position.
+    pub(super) id: String,
+    pub(super) visible: Duration,
+    pub(super) retry_for: Option<Duration>,
+    pub(super) options: ProducerOptions,
+}
+
+/// Names of the headers by which a row that was sent twice is recognized.
+pub(super) const ORIGIN: &str = "thalweg-sink";
+pub(super) const POSITION: &str = "thalweg-position";
+
+/// Bytes of a transaction at which it is committed early.
+const TRANSACTION: usize = 8 << 20;
+
+/// How soon the thread looks again that has nothing to do.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Rows of one key-less run that go to one partition, so that they leave together.
+const RUN: u64 = 512;
+
+/// How long it is remembered that a topic that a row names does not exist.
+const ABSENT_FOR: Duration = Duration::from_secs(10);
+
+/// Work that the thread has been asked to end.
+#[derive(Clone, Default)]
+pub(super) struct Stop {
+    is_set: Arc<AtomicBool>,
+    pub(super) news: Arc<Notify>,
+}
+
+impl Stop {
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+}
+
+/// Asks for the end when it is dropped.
+pub(super) struct StopGuard(pub(super) Stop);
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        self.0.is_set.store(true, Ordering::Release);
+        self.0.news.notify_one();
+    }
+}
+
+/// An item that was taken and is not delivered.
+struct Pending {
+    /// Of the producer's messages.
+    tag: u64,
+    text: Option<Bytes>,
+    records: u64,
+    bytes: usize,
+    at: Instant,
+}
+
+/// Where a topic's rows go that have no key.
+struct KnownTopic {
+    name: Arc<str>,
+    /// `None`: it does not exist.
+    partitions: Option<i32>,
+    asked: Instant,
+}
+
+pub(super) struct Deliverer {
+    plan: Plan,
+    bus: Arc<dyn Bus>,
+    outbox: Arc<Outbox<Item>>,
+    retry: Retry,
+    figures: Arc<SinkFigures>,
+    stop: Stop,
+    producer: Option<Box<dyn Producer>>,
+    pending: VecDeque<Pending>,
+    next_tag: u64,
+    topics: Vec<KnownTopic>,
+    /// It was said that brokers do not answer.
+    is_outage_told: bool,
+}
+
+impl Deliverer {
+    pub(super) fn new(
+        plan: Plan,
+        bus: Arc<dyn Bus>,
+        outbox: Arc<Outbox<Item>>,
+        retry: Retry,
+        figures: Arc<SinkFigures>,
+        stop: Stop,
+    ) -> Self {
+        Self {
+            plan,
+            bus,
+            outbox,
+            retry,
+            figures,
+            stop,
+            producer: None,
+            pending: VecDeque::new(),
+            next_tag: 1,
+            topics: Vec::new(),
+            is_outage_told: false,
+        }
+    }
+
+    /// Delivers by positions until the outbox is closed and all is written.
+    ///
+    /// # Errors
+    /// If the trouble will not pass.
+    pub(super) fn by_position(mut self, runtime: &Handle) -> Result<(), Error> {
+        let mut is_closed = false;
+        while !(self.stop.is_set() || is_closed && self.pending.is_empty()) {
+            let mut is_busy = false;
+            while let Some((item, bytes)) = self.outbox.next_within(usize::MAX) {
+                is_busy = true;
+                self.take(item, bytes, runtime)?;
+                self.settle(runtime)?;
+            }
+            self.settle(runtime)?;
+            if !is_busy {
+                is_closed = self.outbox.is_over();
+                self.await_news(runtime, IDLE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something comes or was delivered.
+    fn await_news(&self, runtime: &Handle, at_most: Duration) {
+        runtime.block_on(async {
+            tokio::select! {
+                () = self.outbox.arrived() => {}
+                () = self.stop.news.notified() => {}
+                () = tokio::time::sleep(at_most) => {}
+            }
+        });
+    }
+
+    fn take(&mut self, item: Item, bytes: usize, runtime: &Handle) -> Result<(), Error> {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let (text, records) = match item {
+            Item::Text { text, records } => (Some(text), records),
+            Item::Marker(_) => (None, 0),
+        };
+        self.pending.push_back(Pending { tag, text: text.clone(), records, bytes, at: Instant::now() });
+        let Some(text) = text else { return Ok(()) };
+        match self.send_all(&text, tag, None) {
+            Ok(sent) => {
+                self.note_empty(tag, sent);
+                Ok(())
+            }
+            Err(error) => self.recover(error, runtime),
+        }
+    }
+
+    /// Notes what was written.
+    fn settle(&mut self, runtime: &Handle) -> Result<(), Error> {
+        let Some(producer) = &mut self.producer else {
+            if !self.stop.is_set() {
+                // Nothing of what waits has a row to send.
+                self.release(u64::MAX);
+            }
+            return Ok(());
+        };
+        let told = producer.acknowledged();
+        self.figures.in_flight.store(told.in_flight as u64, Ordering::Relaxed);
+        self.release(told.below);
+        if let Some(failure) = told.failure {
+            return self.recover(failure, runtime);
+        }
+        let waits = self.pending.front().map(|first| first.at.elapsed()).unwrap_or_default();
+        if let Some(limit) = self.plan.retry_for.filter(|limit| waits > *limit) {
+            let limit = format_duration(i64::try_from(limit.as_micros()).unwrap_or(i64::MAX));
+            return Err(Error::external(format!(
+                "sink {:?} has waited for {limit} (retry_for) for its rows to be written",
+                self.plan.sink
+            )));
+        }
+        if waits > WORTH_SAYING && !self.is_outage_told {
+            self.is_outage_told = true;
+            warn!(sink = &*self.plan.sink, "waiting for a broker to take rows; nothing is lost meanwhile");
+        }
+        Ok(())
+    }
+
+    /// Items whose tags are below this are delivered, and markers behind them.
+    fn release(&mut self, below: u64) {
+        while let Some(first) = self.pending.front() {
+            if first.text.is_some() && first.tag >= below {
+                return;
+            }
+            let Some(first) = self.pending.pop_front() else { return };
+            if self.is_outage_told && first.text.is_some() {
+                self.is_outage_told = false;
+                info!(sink = &*self.plan.sink, "rows are written again");
+            }
+            self.figures.acknowledged.fetch_add(first.records, Ordering::Relaxed);
+            self.retry.report().add_bytes(first.bytes as u64);
+            self.outbox.release(1, first.bytes);
+            self.outbox.deliver(1);
+        }
+    }
+
+    /// After rows were not written: another producer sends again all that is not known to be, in the same order.
+    fn recover(&mut self, error: BusError, runtime: &Handle) -> Result<(), Error> {
+        let mut error = error;
+        loop {
+            self.producer = None;
+            let records = self.pending.iter().map(|pending| pending.records).sum();
+            match error.problem {
+                Problem::NotWritten | Problem::Unreachable | Problem::Fenced | Problem::Other => {}
+                _ => return Err(self.named(error)),
+            }
+            let trouble = Trouble::Passing { error: error.into(), unknown: true, wait: None };
+            runtime.block_on(self.retry.wait(trouble, records))?;
+            if self.stop.is_set() {
+                return Ok(());
+            }
+            self.figures.retried.fetch_add(records, Ordering::Relaxed);
+            let again: Vec<(u64, Bytes)> = self
+                .pending
+                .iter()
+                .filter_map(|pending| Some((pending.tag, pending.text.clone()?)))
+                .collect();
+            let sent = again.iter().try_for_each(|(tag, text)| {
+                let sent = self.send_all(text, *tag, None)?;
+                self.note_empty(*tag, sent);
+                Ok(())
+            });
+            match sent {
+                Ok(()) => {
+                    self.retry.succeeded(tokio::time::Instant::now());
+                    return Ok(());
+                }
+                Err(again) => error = again,
+            }
+        }
+    }
+
+    /// A text of which nothing was sent has nothing to be acknowledged.
+    fn note_empty(&mut self, tag: u64, sent: u64) {
+        if sent == 0
+            && let Some(pending) = self.pending.iter_mut().rev().find(|pending| pending.tag == tag)
+        {
+            pending.text = None;
+        }
+    }
+
+    fn named(&self, error: BusError) -> Error {
+        Error::from(error).context(format!("sink {:?}", self.plan.sink))
+    }
+
+    fn producer(&mut self) -> Result<&mut Box<dyn Producer>, BusError> {
+        match &mut self.producer {
+            Some(producer) => Ok(producer),
+            none => Ok(none.insert(self.bus.producer(self.plan.options.clone())?)),
+        }
+    }
+
+    /// Hands the rows of a text over that are above a position; how many were taken.
+    fn send_all(&mut self, text: &Bytes, tag: u64, above: Option<RowPosition>) -> Result<u64, BusError> {
+        let plan = self.plan.clone();
+        let is_transactional = plan.options.transactional_id.is_some();
+        let (mut rows, mut sent) = (Rows::of(text), 0);
+        while let Some(row) = rows.next() {
+            if above.is_some_and(|above| row.position <= above) {
+                continue;
+            }
+            let Some(topic) = row.topic.or(plan.topic.as_deref()) else { continue };
+            let mut partition = row.partition;
+            if row.topic.is_some() || row.key.is_none() {
+                let Some(partitions) = self.partitions(topic, row.topic.is_some())? else {
+                    self.figures.unaddressed.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                };
+                if row.key.is_none() && partition.is_none() {
+                    // The same one when it is sent again.
+                    partition = Some((row.position.seq / RUN % partitions as u64) as i32);
+                }
+                if partition.is_some_and(|partition| partition >= partitions) {
+                    self.figures.unaddressed.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+            }
+            let position = row.position.text();
+            let own = [
+                Header { name: ORIGIN, value: Some(plan.origin.as_bytes()) },
+                Header { name: POSITION, value: Some(position.as_bytes()) },
+            ];
+            let own = if is_transactional { &[] } else { &own[..] };
+            let given = plan.header_names.iter().zip(&rows.headers);
+            let all: Vec<Header<'_>>;
+            let headers = if plan.header_names.is_empty() {
+                own
+            } else {
+                let given = given.map(|(name, value)| Header { name, value: *value });
+                all = own.iter().copied().chain(given).collect();
+                &all
+            };
+            let message = Outgoing { topic, partition, key: row.key, value: row.value, headers };
+            while self.producer()?.send(&message, tag)? == Sent::Full {
+                if self.stop.is_set() {
+                    return Ok(sent);
+                }
+                self.producer()?.wait(Duration::from_millis(10));
+            }
+            sent += 1;
+        }
+        Ok(sent)
+    }
+
+    /// How many partitions a topic has; `None`: it does not exist. One that a row names may be anything.
+    fn partitions(&mut self, topic: &str, is_named_by_row: bool) -> Result<Option<i32>, BusError> {
+        let known = self.topics.iter().position(|known| *known.name == *topic);
+        if let Some(at) = known {
+            let known = &self.topics[at];
+            if known.partitions.is_some() || known.asked.elapsed() < ABSENT_FOR {
+                return Ok(known.partitions);
+            }
+            self.topics.swap_remove(at);
+        }
+        let partitions = match self.producer()?.partitions(topic) {
+            Ok(partitions) => Some(partitions),
+            Err(error) if error.problem == Problem::NoTopic && is_named_by_row => {
+                warn!(
+                    sink = &*self.plan.sink,
+                    topic, "a row names a topic that does not exist: such rows are left out"
+                );
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        if self.topics.len() >= MOST_TOPICS {
+            self.topics.swap_remove(0);
+        }
+        self.topics.push(KnownTopic { name: topic.into(), partitions, asked: Instant::now() });
+        Ok(partitions)
+    }
+}
+
+/// Topics that are remembered; others are asked for again.
+const MOST_TOPICS: usize = 1_000;
+
+/// How long rows may wait before it is said.
+const WORTH_SAYING: Duration = Duration::from_secs(5);
+
+/// Where a sink with transactions goes on.
+pub(super) struct Start {
+    /// The last cycle that the job has committed.
+    pub(super) cycle: u64,
+    /// The position of its commit record.
+    pub(super) position: Option<RowPosition>,
+    /// The job has never run in its data directory, or has not had the sink before.
+    pub(super) is_new: bool,
+    /// The job goes on after this process: else it has no positions that could be compared.
+    pub(super) is_durable: bool,
+    /// Another number in each process.
+    pub(super) random: u64,
+}
+
+/// Delivers by transactions.
+pub(super) struct Transactions {
+    inner: Deliverer,
+    /// Rows up to here are committed; `None`: none is.
+    committed: Option<RowPosition>,
+    /// The last cycle that was ended.
+    cycle: u64,
+    /// Texts of the open transaction, in `inner.pending`; whether one is open.
+    is_open: bool,
+    begun: Instant,
+    bytes: usize,
+    /// The position of the last row that was sent.
+    last: Option<RowPosition>,
+    /// For the commit records of the job.
+    shared: Arc<SharedPosition>,
+    /// Whose numbers the positions have: those of the job, or of this process alone.
+    life: String,
+}
+
+/// The last position that is committed in Kafka, for commit records: sequence and index, and whether there is one.
+#[derive(Default)]
+pub(super) struct SharedPosition {
+    seq: AtomicU64,
+    /// One more than the index; 0: nothing is committed. Release where it is written, acquire where it is read.
+    index: AtomicU64,
+}
+
+impl SharedPosition {
+    fn set(&self, position: RowPosition) {
+        self.seq.store(position.seq, Ordering::Relaxed);
+        self.index.store(u64::from(position.index) + 1, Ordering::Release);
+    }
+
+    pub(super) fn get(&self) -> Option<RowPosition> {
+        let index = self.index.load(Ordering::Acquire).checked_sub(1)?;
+        Some(RowPosition { seq: self.seq.load(Ordering::Relaxed), index: index as u32 })
+    }
+}
+
+impl Transactions {
+    pub(super) fn new(inner: Deliverer, start: &Start, shared: Arc<SharedPosition>) -> Self {
+        Self {
+            inner,
+            committed: None,
+            cycle: start.cycle,
+            is_open: false,
+            begun: Instant::now(),
+            bytes: 0,
+            last: None,
+            shared,
+            life: if start.is_durable { "job".to_owned() } else { start.random.to_string() },
+        }
+    }
+
+    /// Delivers until the outbox is closed and all is committed.
+    ///
+    /// # Errors
+    /// If the trouble will not pass, or what Kafka has does not fit the job.
+    pub(super) fn run(mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
+        while let Err(error) = self.begin_anew() {
+            self.wait(error, runtime)?;
+            if self.inner.stop.is_set() {
+                return Ok(());
+            }
+        }
+        self.check(start)?;
+        let mut is_closed = false;
+        while !(self.inner.stop.is_set() || is_closed && self.inner.pending.is_empty()) {
+            let mut is_busy = false;
+            while let Some((item, bytes)) = self.inner.outbox.next_within(usize::MAX) {
+                is_busy = true;
+                self.take(item, bytes, runtime)?;
+                if self.is_due() {
+                    break;
+                }
+            }
+            if self.is_due() || (is_closed && self.is_open) {
+                self.commit(runtime)?;
+            }
+            if !is_busy {
+                is_closed = self.inner.outbox.is_over();
+                let left = self.inner.plan.visible.saturating_sub(self.begun.elapsed());
+                let at_most = if self.is_open { left } else { IDLE };
+                if !is_closed {
+                    self.inner.await_news(runtime, at_most.max(Duration::from_millis(1)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_due(&self) -> bool {
+        self.is_open && (self.begun.elapsed() >= self.inner.plan.visible || self.bytes >= TRANSACTION)
+    }
+
+    fn place(&self) -> TopicPartition {
+        TopicPartition::new(self.inner.plan.topic.clone().unwrap_or_default(), 0)
+    }
+
+    /// Makes a producer, which fences off the one before, and reads how far rows are committed.
+    fn begin_anew(&mut self) -> Result<(), BusError> {
+        self.inner.producer = None;
+        self.is_open = false;
+        self.inner.producer()?;
+        let found = self.inner.bus.group_offsets(&self.inner.plan.id, &[self.place()])?;
+        self.committed = None;
+        if let Some(Some(GroupOffset { offset, metadata })) = found.into_iter().next() {
+            let unreadable = || {
+                let action = format!("look up the position of group {:?}", self.inner.plan.id);
+                let said = format!("expected CYCLE:INDEX:LIFE with offset {offset}, got {metadata:?}");
+                BusError::new(Problem::Setting, action, said)
+            };
+            let mut parts = metadata.splitn(3, ':');
+            let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
+            let (cycle, index) = number().zip(number()).ok_or_else(unreadable)?;
+            let seq = u64::try_from(offset).map_err(|_| unreadable())?;
+            let index = u32::try_from(index).map_err(|_| unreadable())?;
+            // A job that begins anew every time has numbered the rows of its other lives otherwise.
+            if parts.next() == Some(&*self.life) {
+                let position = RowPosition { seq, index };
+                (self.cycle, self.committed) = (cycle, Some(position));
+                self.shared.set(position);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what Kafka has with what the job has.
+    fn check(&mut self, start: &Start) -> Result<(), Error> {
+        if !start.is_durable {
+            return Ok(());
+        }
+        let plan = &self.inner.plan;
+        let differs = |what: String, hint: &str| {
+            let message = format!("sink {:?}: group {:?} {what}", plan.sink, plan.id);
+            Err(Error::corrupt(message).with_hint(hint))
+        };
+        if start.is_new && self.committed.is_some() {
+            return differs(
+                "has a position, and the job has never run in its data directory".to_owned(),
+                "its rows are of another data directory: name the job or its sink otherwise, or delete the group's \
+                 offsets (kafka-consumer-groups --delete) to add to the rows that are there",
+            );
+        }
+        if start.position.is_some_and(|position| self.committed.is_none_or(|committed| committed < position))
+        {
+            return differs(
+                "has a position below that of the job's last commit".to_owned(),
+                "the group's offsets were deleted, have expired or are of an older state of the cluster: rows would be \
+                 written twice; start the job in a new data directory, under another name",
+            );
+        }
+        if self.committed.is_some() && self.cycle > start.cycle + OPEN_CYCLES {
+            return differs(
+                format!(
+                    "has rows of cycle {}, and the job has come to cycle {} only",
+                    self.cycle, start.cycle
+                ),
+                "the data directory is an older copy: put the newest one back",
+            );
+        }
+        self.cycle = start.cycle;
+        Ok(())
+    }
+
+    fn take(&mut self, item: Item, bytes: usize, runtime: &Handle) -> Result<(), Error> {
+        let tag = self.inner.next_tag;
+        self.inner.next_tag += 1;
+        let (text, records) = match item {
+            Item::Marker(cycle) => {
+                if self.is_open {
+                    self.commit(runtime)?;
+                }
+                self.cycle = cycle;
+                (None, 0)
+            }
+            Item::Text { text, records } => (Some(text), records),
+        };
+        let at = Instant::now();
+        self.inner.pending.push_back(Pending { tag, text: text.clone(), records, bytes, at });
+        let Some(text) = text else {
+            if !self.is_open {
+                self.inner.release(u64::MAX);
+            }
+            return Ok(());
+        };
+        if let Err(error) = self.send(&text, tag) {
+            self.recover(error, runtime)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, text: &Bytes, tag: u64) -> Result<(), BusError> {
+        let Some(last) = last_position(text) else { return Ok(()) };
+        self.last = Some(last);
+        if self.committed.is_some_and(|committed| last <= committed) {
+            // All of it is there.
+            if !self.is_open {
+                self.inner.release(u64::MAX);
+            }
+            return Ok(());
+        }
+        if !self.is_open {
+            self.inner.producer()?.begin()?;
+            (self.is_open, self.begun, self.bytes) = (true, Instant::now(), 0);
+        }
+        self.bytes += text.len();
+        self.inner.send_all(text, tag, self.committed).map(drop)
+    }
+
+    fn commit(&mut self, runtime: &Handle) -> Result<(), Error> {
+        while self.is_open && !self.inner.stop.is_set() {
+            let begun = Instant::now();
+            let Some(last) = self.last else { return Ok(()) };
+            let metadata = format!("{}:{}:{}", self.cycle + 1, last.index, self.life);
+            let offset = GroupOffset { offset: i64::try_from(last.seq).unwrap_or(i64::MAX), metadata };
+            let (place, id) = (self.place(), self.inner.plan.id.clone());
+            let outcome = match self.inner.producer() {
+                Ok(producer) => producer.commit(&id, &[(place, offset)]),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => {
+                    self.is_open = false;
+                    self.committed = Some(last);
+                    self.shared.set(last);
+                    self.inner.figures.note_transaction(begun.elapsed());
+                    self.inner.release(u64::MAX);
+                    self.inner.retry.succeeded(tokio::time::Instant::now());
+                }
+                Err(error) => self.recover(error, runtime)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The transaction is gone, or may be there: all of its rows are sent again that are not.
+    fn recover(&mut self, error: BusError, runtime: &Handle) -> Result<(), Error> {
+        let mut error = error;
+        loop {
+            self.is_open = false;
+            self.wait(error, runtime)?;
+            if self.inner.stop.is_set() {
+                return Ok(());
+            }
+            match self.again() {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+    }
+
+    fn again(&mut self) -> Result<(), BusError> {
+        self.begin_anew()?;
+        let texts: Vec<(u64, Bytes, u64)> = self
+            .inner
+            .pending
+            .iter()
+            .filter_map(|pending| Some((pending.tag, pending.text.clone()?, pending.records)))
+            .collect();
+        for (tag, text, records) in texts {
+            self.inner.figures.retried.fetch_add(records, Ordering::Relaxed);
+            self.send(&text, tag)?;
+        }
+        if !self.is_open {
+            self.inner.release(u64::MAX);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, error: BusError, runtime: &Handle) -> Result<(), Error> {
+        match error.problem {
+            Problem::Unreachable
+            | Problem::Aborted
+            | Problem::OutcomeUnknown
+            | Problem::NotWritten
+            | Problem::Other => {
+                let trouble = Trouble::Passing { error: error.into(), unknown: false, wait: None };
+                runtime.block_on(self.inner.retry.wait(trouble, 0))
+            }
+            _ => Err(self.inner.named(error)),
+        }
+    }
+}
+
+/// Cycles that may be open after the one that is committed.
+const OPEN_CYCLES: u64 = 2;
+
+/// The position of the last row of a text.
+fn last_position(text: &Bytes) -> Option<RowPosition> {
+    let (mut rows, mut last) = (Rows::of(text), None);
+    while let Some(row) = rows.next() {
+        last = Some(row.position);
+    }
+    last
+}

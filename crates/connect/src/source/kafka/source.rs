@@ -1,0 +1,628 @@
+//! Reads partitions of topics.
+//!
+//! Partitions are numbered in the order in which the job has met them; offsets of the source count the records of all. The
+//! order log says of each run which partition it is of, so a replay gives the same again whatever has come meanwhile. A
+//! partition that is found while the job runs waits until a commit record has it: before that its number is nobody's.
+//!
+//! Nothing of a partition waits here but the rest of one message: the client's own queue is the buffer, and it fetches
+//! no more while that is full.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use thalweg_flow::{
+    CommitView, PartitionView, Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, Waker,
+};
+use thalweg_kafka::{
+    Bounds, Bus, BusError, Consumer, ConsumerOptions, Isolation, Problem, Topic, TopicId, TopicPartition,
+    Wake,
+};
+use thalweg_types::{Error, Micros, Offset, PartitionId};
+use tracing::{info, warn};
+
+use super::cutting::{Gathering, PartitionReader, Reading};
+use super::figures::{Figures, PartitionFigures};
+use super::messages::Messages;
+use super::place::{self, Known, Place, digest};
+use super::watch::{Watch, topic_made_anew};
+use crate::source::BlockContext;
+use crate::source::cut::Cut;
+
+/// What becomes of records that the topic does not have any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Refuse,
+    Skip,
+}
+
+/// How a source reads, as its job file says.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) source: Arc<str>,
+    /// The group to which positions are committed for tools.
+    pub(super) group: String,
+    pub(super) reading: Reading,
+    pub(super) isolation: Isolation,
+    pub(super) missing: Missing,
+    /// The source ends at the ends that the partitions have at its start.
+    pub(super) is_bounded: bool,
+    /// Bytes that the client keeps of all partitions.
+    pub(super) queue: usize,
+}
+
+/// How long a replay waits for a record that the topic has before it says that it does.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Partition {
+    of: TopicPartition,
+    id: Option<TopicId>,
+    label: Arc<str>,
+    reader: PartitionReader,
+    /// Its number in the client, once it is assigned.
+    number: Option<usize>,
+    /// Where a bounded source ends.
+    end: Option<i64>,
+    /// The end of the partition that the client has seen last.
+    seen_end: i64,
+    /// Nothing more is read of it.
+    is_over: bool,
+    /// No commit record has it yet.
+    is_new: bool,
+    /// Records that the order log names are not there any more.
+    is_lost: bool,
+    /// The message before the place has still to be compared.
+    to_compare: Option<(i64, u32)>,
+    figures: Arc<PartitionFigures>,
+}
+
+/// State that the source shares with the thread that watches its topics and with views.
+pub(super) struct Shared {
+    pub(super) waker: OnceLock<Waker>,
+    /// Held for moments.
+    pub(super) news: Mutex<News>,
+    pub(super) figures: Figures,
+}
+
+#[derive(Default)]
+pub(super) struct News {
+    /// Partitions that have been found since.
+    pub(super) found: Vec<Known>,
+    /// Why the source cannot go on.
+    pub(super) failure: Option<Error>,
+    /// The last commit that the source has not looked at: an offset for each partition.
+    committed: Option<Vec<i64>>,
+}
+
+impl Shared {
+    pub(super) fn news(&self) -> std::sync::MutexGuard<'_, News> {
+        // Every change of it is one call.
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+}
+
+pub(super) struct KafkaSource {
+    plan: Plan,
+    bus: Arc<dyn Bus>,
+    consumer: Box<dyn Consumer>,
+    partitions: Vec<Partition>,
+    /// What the topics had when the source was made.
+    topics: Vec<Topic>,
+    /// The job has commit records.
+    goes_on: bool,
+    /// Started with the source.
+    watch: Option<Watch>,
+    shared: Arc<Shared>,
+    next: Offset,
+    turn: usize,
+    is_draining: bool,
+}
+
+impl KafkaSource {
+    /// Reads `known`, unless [`Source::restore`] has another place.
+    ///
+    /// # Errors
+    /// If there is no client.
+    pub(super) fn new(
+        plan: Plan,
+        bus: Arc<dyn Bus>,
+        topics: Vec<Topic>,
+        known: Vec<Known>,
+        goes_on: bool,
+        watch: Watch,
+    ) -> Result<Self, Error> {
+        let shared =
+            Arc::new(Shared { waker: OnceLock::new(), news: Mutex::default(), figures: Figures::default() });
+        let consumer = consumer(&plan, &bus, &shared, known.len())?;
+        let mut source = Self {
+            plan,
+            bus,
+            consumer,
+            partitions: Vec::new(),
+            topics,
+            goes_on,
+            watch: Some(watch),
+            shared,
+            next: 0,
+            turn: 0,
+            is_draining: false,
+        };
+        for known in known {
+            source.add(known)?;
+        }
+        Ok(source)
+    }
+
+    fn add(&mut self, known: Known) -> Result<&mut Partition, Error> {
+        let Known { of, id, place } = known;
+        let end = match self.plan.is_bounded {
+            true => Some(self.bus.bounds(&of)?.end),
+            false => None,
+        };
+        self.partitions.push(Partition {
+            label: of.to_string().into(),
+            figures: self.shared.figures.add(&of, place.offset),
+            reader: PartitionReader::new(&*self.plan.reading.format, place),
+            is_over: end.is_some_and(|end| place.offset >= end),
+            of,
+            id,
+            number: None,
+            end,
+            seen_end: 0,
+            is_new: false,
+            is_lost: false,
+            to_compare: place.last,
+        });
+        let added = self.partitions.last_mut();
+        added.ok_or_else(|| Error::internal("a partition was added and is not there"))
+    }
+
+    /// Compares places of an earlier run with what the topics have.
+    fn check(&mut self) -> Result<(), Error> {
+        for at in 0..self.partitions.len() {
+            let partition = &self.partitions[at];
+            let of = partition.of.clone();
+            let bounds = self.bus.bounds(&of)?;
+            let place = partition.reader.place;
+            if place.offset > bounds.end {
+                return Err(cut_short(&of, place.offset, bounds));
+            }
+            if place.offset < bounds.start {
+                self.overtaken(at, bounds)?;
+            }
+            let partition = &mut self.partitions[at];
+            partition.is_over = partition.end.is_some_and(|end| partition.reader.place.offset >= end);
+        }
+        Ok(())
+    }
+
+    /// The place is before the first message that is there.
+    fn overtaken(&mut self, at: usize, bounds: Bounds) -> Result<(), Error> {
+        let partition = &mut self.partitions[at];
+        let of = &partition.of;
+        let missing = bounds.start - partition.reader.place.offset;
+        if self.plan.missing == Missing::Refuse {
+            return Err(Error::corrupt(format!(
+                "{of} begins at offset {}, expected offset {}: {missing} messages were deleted before they were read",
+                bounds.start, partition.reader.place.offset
+            ))
+            .with_hint(format!(
+                "put them back if you can; to go on without them: --set sources.{}.missing=skip",
+                self.plan.source
+            )));
+        }
+        warn!(source = &*self.plan.source, partition = %of, missing, "messages were deleted before they were read: going on without them");
+        partition.figures.missing.fetch_add(missing.unsigned_abs(), Ordering::Relaxed);
+        partition.is_lost = true;
+        partition.reader = PartitionReader::new(&*self.plan.reading.format, Place::at(bounds.start));
+        partition.to_compare = None;
+        if let Some(number) = partition.number.take() {
+            self.consumer.unassign(number)?;
+        }
+        Ok(())
+    }
+
+    /// Has the client fetch a partition.
+    fn assigned(&mut self, at: usize) -> Result<usize, Error> {
+        let partition = &mut self.partitions[at];
+        if let Some(number) = partition.number {
+            return Ok(number);
+        }
+        // From the message before, to see that it is still the one that was read.
+        let from = partition.to_compare.map_or(partition.reader.place.offset, |(offset, _)| offset);
+        let number = self.consumer.assign(&partition.of, from)?;
+        partition.number = Some(number);
+        Ok(number)
+    }
+
+    /// Records of a partition, `most` at most.
+    fn gather(
+        &mut self,
+        at: usize,
+        max_bytes: usize,
+        most: u32,
+        wait: Duration,
+    ) -> Result<Option<Cut>, Error> {
+        let number = self.assigned(at)?;
+        let plan = &self.plan;
+        let partition = &mut self.partitions[at];
+        let most = most.min(plan.reading.format.block_records()).max(1);
+        let messages = Messages::new(&partition.label, &partition.of.topic, partition.of.partition);
+        let mut block = Gathering::new(messages, max_bytes, most);
+        let reader = &mut partition.reader;
+        reader.go_on(&plan.reading, &mut block)?;
+        if block.is_full() || reader.is_waiting() {
+            return Ok(self.finished_block(at, block));
+        }
+        let wait = if block.is_empty() { wait } else { Duration::ZERO };
+        let (compare, end) = (&mut partition.to_compare, partition.end);
+        let (mut failure, mut newest, mut seen_end) = (None, None, partition.seen_end);
+        let taken = self.consumer.take(number, wait, &mut |message| {
+            if let Some((offset, expected)) = *compare
+                && message.offset <= offset
+            {
+                if message.offset == offset && digest(message) != expected {
+                    failure = Some(Differs(offset));
+                    return false;
+                }
+                return true;
+            }
+            *compare = None;
+            if message.offset < reader.place.offset {
+                return true;
+            }
+            if end.is_some_and(|end| message.offset >= end) {
+                seen_end = i64::MAX;
+                return false;
+            }
+            newest = message.timestamp;
+            match reader.add(message, &plan.reading, &mut block) {
+                Ok(more) => more,
+                Err(error) => {
+                    failure = Some(Fails(error));
+                    false
+                }
+            }
+        });
+        match failure {
+            Some(Differs(offset)) => return Err(made_anew(&partition.of, offset)),
+            Some(Fails(error)) => return Err(error.context(format!("read {}", partition.of))),
+            None => {}
+        }
+        if let Some(newest) = newest {
+            partition.figures.newest.store(newest, Ordering::Relaxed);
+        }
+        match taken {
+            Ok(taken) => {
+                partition.seen_end = seen_end.max(taken.end.unwrap_or(0));
+                let is_at_end = end.is_some_and(|end| partition.seen_end >= end);
+                partition.is_over = is_at_end && !partition.reader.is_waiting() && block.is_empty();
+            }
+            Err(error) if error.is_passing() => {
+                warn!(source = &*self.plan.source, %error, "waiting for a broker");
+            }
+            Err(error) if error.problem == Problem::OutOfRange => {
+                self.out_of_range(at, error)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.finished_block(at, block))
+    }
+
+    fn out_of_range(&mut self, at: usize, error: BusError) -> Result<(), Error> {
+        let partition = &self.partitions[at];
+        let of = partition.of.clone();
+        let bounds = self.bus.bounds(&of)?;
+        let place = partition.reader.place.offset;
+        if place < bounds.start {
+            return self.overtaken(at, bounds);
+        }
+        if place > bounds.end {
+            return Err(cut_short(&of, place, bounds));
+        }
+        Err(error.into())
+    }
+
+    fn finished_block(&mut self, at: usize, block: Gathering) -> Option<Cut> {
+        let has_parts = !self.plan.reading.parts.is_empty();
+        let partition = &mut self.partitions[at];
+        let figures = &partition.figures;
+        figures.position.store(partition.reader.place.offset, Ordering::Relaxed);
+        if let Some(bounds) = partition.number.and_then(|number| self.consumer.bounds(number)) {
+            figures.end.fetch_max(bounds.end, Ordering::Relaxed);
+        }
+        figures.tombstones.store(partition.reader.tombstones, Ordering::Relaxed);
+        figures.empty.store(partition.reader.empty, Ordering::Relaxed);
+        block.finish(has_parts)
+    }
+
+    fn block(&mut self, at: usize, cut: Cut) -> RawBlock {
+        let (first, count) = (self.next, cut.count);
+        self.next += u64::from(count);
+        self.partitions[at].figures.records.fetch_add(u64::from(count), Ordering::Relaxed);
+        RawBlock { partition: at as PartitionId, first, count, payload: cut.into_payload() }
+    }
+
+    /// Takes in what was found out meanwhile.
+    fn look_at_news(&mut self) -> Result<(), Error> {
+        let news = std::mem::take(&mut *self.shared.news());
+        if let Some(failure) = news.failure {
+            return Err(failure);
+        }
+        if !news.found.is_empty() {
+            let is_new = |found: &Known| self.partitions.iter().all(|had| had.of != found.of);
+            let found: Vec<Known> = news.found.into_iter().filter(is_new).collect();
+            let waits = self.goes_on;
+            for known in found {
+                info!(source = &*self.plan.source, partition = %known.of, "found a new partition");
+                self.add(known)?.is_new = waits;
+            }
+        }
+        if let Some(committed) = news.committed {
+            let mut offsets = Vec::new();
+            for (partition, offset) in self.partitions.iter_mut().zip(committed) {
+                partition.is_new = false;
+                partition.figures.committed.store(offset, Ordering::Relaxed);
+                offsets.extend(partition.number.map(|number| (number, offset)));
+            }
+            if !offsets.is_empty()
+                && let Err(error) = self.consumer.commit_group(&offsets)
+            {
+                tracing::debug!(source = &*self.plan.source, %error, "the group's offsets are not committed");
+            }
+        }
+        Ok(())
+    }
+
+    fn partition(&self, partition: PartitionId) -> Result<usize, Error> {
+        let at = partition as usize;
+        if at < self.partitions.len() {
+            return Ok(at);
+        }
+        Err(Error::corrupt(format!(
+            "the order log names partition {at} of the source, and the commit record has {}",
+            self.partitions.len()
+        )))
+    }
+}
+
+/// Why a message was not added.
+enum Failure {
+    /// It is another one than was read at this offset.
+    Differs(i64),
+    Fails(Error),
+}
+use Failure::{Differs, Fails};
+
+fn consumer(
+    plan: &Plan,
+    bus: &Arc<dyn Bus>,
+    shared: &Arc<Shared>,
+    partitions: usize,
+) -> Result<Box<dyn Consumer>, Error> {
+    let waking = Arc::clone(shared);
+    let wake: Wake = Arc::new(move || waking.wake());
+    let queue = (plan.queue / partitions.max(1)).max(64 << 10);
+    let options = ConsumerOptions { group: plan.group.clone(), isolation: plan.isolation, queue, wake };
+    Ok(bus.consumer(options)?)
+}
+
+fn cut_short(of: &TopicPartition, offset: i64, bounds: Bounds) -> Error {
+    Error::corrupt(format!(
+        "{of} ends at offset {}, expected offset {offset} at least: messages that were read are not there any more",
+        bounds.end
+    ))
+    .with_hint(
+        "the topic was deleted and made anew, or a broker has lost its end: begin anew with another job name or --data-dir",
+    )
+}
+
+fn made_anew(of: &TopicPartition, offset: i64) -> Error {
+    Error::corrupt(format!("{of} has another message at offset {offset} than the one that was read there")).with_hint(
+        "the topic was deleted and made anew, or a broker has lost its end: begin anew with another job name or --data-dir",
+    )
+}
+
+/// Each partition of topics.
+pub(super) fn places_of(topics: &[Topic]) -> impl Iterator<Item = TopicPartition> {
+    topics.iter().flat_map(|topic| {
+        (0..topic.partitions).map(|partition| TopicPartition::new(Arc::clone(&topic.name), partition))
+    })
+}
+
+/// Compares the topics of an earlier run with those that there are now.
+fn check_topics(known: &[Known], topics: &[Topic]) -> Result<(), Error> {
+    for had in known {
+        let name = &had.of.topic;
+        let Some(topic) = topics.iter().find(|topic| topic.name == *name) else {
+            return Err(Error::user(format!(
+                "the source has read topic {name:?}, which it does not name any more, or which does not exist any more"
+            ))
+            .with_hint("name it again, or begin anew with another job name or --data-dir"));
+        };
+        let is_another = had.id.is_some() && topic.id.is_some() && had.id != topic.id;
+        if is_another || had.of.partition >= topic.partitions {
+            return Err(topic_made_anew(name));
+        }
+    }
+    Ok(())
+}
+
+impl Source for KafkaSource {
+    fn start(&mut self, waker: Waker) -> Result<(), Error> {
+        let _ = self.shared.waker.set(waker);
+        if let Some(watch) = &mut self.watch {
+            let known = self.partitions.iter().map(|partition| (partition.of.clone(), partition.id));
+            watch.start(Arc::clone(&self.shared), known)?;
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+        self.look_at_news()?;
+        if self.is_draining {
+            return Ok(Poll::End);
+        }
+        for _ in 0..self.partitions.len() {
+            let at = self.turn % self.partitions.len();
+            self.turn = self.turn.wrapping_add(1);
+            if self.partitions[at].is_over || self.partitions[at].is_new {
+                continue;
+            }
+            if let Some(cut) = self.gather(at, max_bytes, u32::MAX, Duration::ZERO)? {
+                return Ok(Poll::Block(self.block(at, cut)));
+            }
+        }
+        if self.plan.is_bounded && self.partitions.iter().all(|partition| partition.is_over) {
+            return Ok(Poll::End);
+        }
+        Ok(Poll::PendingUntil(Instant::now() + PAUSE))
+    }
+
+    fn position(&self) -> SourcePosition {
+        let places =
+            self.partitions.iter().map(|partition| (&partition.of, partition.id, partition.reader.place));
+        SourcePosition { next: self.next, place: place::to_bytes(places) }
+    }
+
+    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
+        self.next = position.next;
+        let known = place::of_bytes(&position.place)
+            .ok_or_else(|| Error::corrupt("the commit record holds no places in partitions"))?;
+        check_topics(&known, &self.topics)?;
+        let new: Vec<TopicPartition> =
+            places_of(&self.topics).filter(|of| known.iter().all(|had| had.of != *of)).collect();
+        self.partitions.clear();
+        self.shared.figures.clear();
+        for known in known {
+            self.add(known)?;
+        }
+        self.check()?;
+        for of in new {
+            // From its beginning, whatever `from` says: it had none of its records before.
+            let place = Place::at(self.bus.bounds(&of)?.start);
+            let id = self.topics.iter().find(|topic| topic.name == of.topic).and_then(|topic| topic.id);
+            self.add(Known { of, id, place })?.is_new = true;
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
+        if run.first != self.next {
+            return Err(Error::corrupt(format!(
+                "the order log goes on with record {} of the topics, expected {}",
+                run.first, self.next
+            )));
+        }
+        self.take(run.partition, run.count, max_bytes)
+    }
+
+    fn is_parted(&self) -> bool {
+        self.partitions.len() > 1
+    }
+
+    fn scouts(&mut self) -> Result<Vec<ScoutReader>, Error> {
+        let mut scouts = Vec::new();
+        for (at, partition) in self.partitions.iter().enumerate().filter(|(_, partition)| !partition.is_over)
+        {
+            let (plan, bus) = (self.plan.clone(), Arc::clone(&self.bus));
+            let known = Known { of: partition.of.clone(), id: partition.id, place: partition.reader.place };
+            let (end, shared) = (partition.end, Arc::clone(&self.shared));
+            let open = move || {
+                let plan = Plan { queue: SCOUT_QUEUE, ..plan.clone() };
+                let (bus, known) = (Arc::clone(&bus), known.clone());
+                let mut source =
+                    KafkaSource::new(plan, bus, Vec::new(), vec![known], false, Watch::nothing())?;
+                // Both have to end at the same message.
+                source.partitions[0].end = end;
+                // What the client of a scout has wakes the source itself.
+                if let Some(waker) = shared.waker.get() {
+                    let _ = source.shared.waker.set(waker.clone());
+                }
+                Ok(Box::new(source) as Box<dyn Source>)
+            };
+            scouts.push(ScoutReader { partition: at as PartitionId, open: Box::new(open) });
+        }
+        Ok(scouts)
+    }
+
+    fn take(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
+        let at = self.partition(partition)?;
+        let most = u32::try_from(count).unwrap_or(u32::MAX);
+        if self.partitions[at].is_lost {
+            let block = lost(&self.partitions[at]);
+            return Ok(self.block(at, block));
+        }
+        let begun = Instant::now();
+        loop {
+            if let Some(cut) = self.gather(at, max_bytes, most, PAUSE)? {
+                return Ok(self.block(at, cut));
+            }
+            if self.partitions[at].is_lost {
+                let block = lost(&self.partitions[at]);
+                return Ok(self.block(at, block));
+            }
+            if begun.elapsed() > PATIENCE {
+                let partition = &self.partitions[at];
+                let (of, place) = (&partition.of, partition.reader.place.offset);
+                let bounds = self.bus.bounds(of)?;
+                if bounds.end <= place {
+                    return Err(cut_short(of, place + 1, bounds));
+                }
+                warn!(source = &*self.plan.source, partition = %of, offset = place, "waiting for a broker to give again what was read");
+                // A while longer, by a broker that may be coming up.
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    fn finished(&mut self, partition: PartitionId) {
+        if let Some(partition) = self.partitions.get_mut(partition as usize) {
+            partition.is_over = true;
+        }
+    }
+
+    fn drain(&mut self) {
+        // The topics keep what is not read.
+        self.is_draining = true;
+    }
+
+    fn on_commit(&self) -> Option<CommitView> {
+        let shared = Arc::clone(&self.shared);
+        Some(Arc::new(move |position: &SourcePosition| {
+            let Some(known) = place::of_bytes(&position.place) else { return };
+            shared.news().committed = Some(known.iter().map(|known| known.place.offset).collect());
+            shared.wake();
+        }))
+    }
+
+    fn partitions(&self) -> Option<PartitionView> {
+        let shared = Arc::clone(&self.shared);
+        Some(Arc::new(move || shared.figures.stats()))
+    }
+}
+
+/// How soon a source without records looks again, beside being woken.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Bytes that the client of a scout keeps: its blocks are read for their times alone.
+const SCOUT_QUEUE: usize = 1 << 20;
+
+/// Records that an order log names and no topic has any more.
+fn lost(partition: &Partition) -> Cut {
+    let reason = format!(
+        "this record of {} was deleted before it was read again after a restart, and is left out by `missing: skip`",
+        partition.label
+    );
+    let context =
+        BlockContext { refused: Some(("missing".into(), reason.into())), ..BlockContext::default() };
+    // A block that is refused is one record.
+    Cut { data: Bytes::new(), count: 1, context: Some(Arc::new(context)) }
+}
