@@ -403,6 +403,7 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
                 if sink.plugin.expires(&sink.options) {
                     operator.expired = Some(job.sinks()[*place].1.expired());
                 }
+                operator.delivery = job.sinks()[*place].1.delivery();
                 sink.plugin.name().to_owned()
             }
             Some(Role::Operator(PartName { operator, label: None })) => kind_of(operator).to_owned(),

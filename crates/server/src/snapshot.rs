@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_connect::Expired;
 use thalweg_connect::source::connections::ConnectionCounts;
+use thalweg_connect::{DeliveryCounts, Expired};
 use thalweg_flow::{
-    CacheCounts, ClockStats, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts,
-    TaskStats,
+    CacheCounts, ClockStats, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, PartitionStats,
+    TableCounts, TaskStats,
 };
 use thalweg_types::Micros;
 
@@ -103,6 +103,8 @@ pub struct SourceSnapshot {
     pub lag: Option<Duration>,
     /// Counts of received and lost datagrams, if it receives any.
     pub datagrams: Option<DatagramStats>,
+    /// Its place in each partition, if it reads any.
+    pub partitions: Option<PartitionStats>,
     /// Counts of its connections, if it takes any.
     pub connections: Option<Arc<ConnectionCounts>>,
     /// Its decoders.
@@ -131,6 +133,8 @@ pub struct OperatorSnapshot {
     pub marker_cpu: LatencyCounts,
     /// Records deleted for their age since the job's start; `None` for sinks that keep all.
     pub expired: Option<Expired>,
+    /// What has become of its rows, for a sink that writes to topics.
+    pub delivery: Option<DeliveryCounts>,
     pub tasks: Vec<TaskSnapshot>,
 }
 
@@ -199,6 +203,7 @@ impl JobSnapshot {
             blocked: source.blocked,
             lag: lag(&source.tasks),
             datagrams: source.datagrams.clone(),
+            partitions: source.partitions.clone(),
             connections: None,
             tasks: source.tasks.iter().map(TaskSnapshot::from).collect(),
             ..SourceSnapshot::default()

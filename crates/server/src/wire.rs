@@ -2,15 +2,17 @@
 //! of groups of figures from the tables of those.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use thalweg_connect::DeliveryCounts;
 use thalweg_flow::{
     AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
-    LatencyCounts, TableCounts,
+    LatencyCounts, PartitionCounts, TableCounts,
 };
 use thalweg_types::format_timestamp;
 
@@ -153,6 +155,8 @@ struct Source {
     ended: bool,
     progress: Option<Progress>,
     datagrams: Option<Datagrams>,
+    /// For sources of topics: each partition.
+    partitions: Option<Vec<Partition>>,
     address: Option<String>,
     /// Where to POST records.
     door: Option<String>,
@@ -198,6 +202,14 @@ struct Sender {
 }
 
 #[derive(JsonSchema, Serialize)]
+struct Partition {
+    /// `TOPIC[NUMBER]`.
+    name: String,
+    #[serde(flatten)]
+    counts: Shown<PartitionCounts>,
+}
+
+#[derive(JsonSchema, Serialize)]
 struct Progress {
     done: u64,
     total: Option<u64>,
@@ -219,6 +231,8 @@ struct Operator {
     cache: Option<Shown<CacheCounts>>,
     judged: Option<Shown<JudgedCounts>>,
     table: Option<Shown<TableCounts>>,
+    /// For sinks that write to topics.
+    delivery: Option<Shown<DeliveryCounts>>,
     blocked: bool,
     /// Largest event time that has moved its windows.
     #[schemars(extend("format" = "date-time"))]
@@ -364,6 +378,13 @@ impl Since<'_> {
             ended: source.ended,
             progress: source.progress.map(|(done, total)| Progress { done, total }),
             datagrams: source.datagrams.as_ref().map(Datagrams::from),
+            partitions: source.partitions.as_ref().map(|partitions| {
+                let partition = |(name, counts): &(Arc<str>, PartitionCounts)| Partition {
+                    name: name.to_string(),
+                    counts: Shown(*counts),
+                };
+                partitions.iter().map(partition).collect()
+            }),
             address: source.address.map(|address| address.to_string()),
             door: source
                 .has_door
@@ -387,6 +408,7 @@ impl Since<'_> {
             cache: operator.cache().map(Shown),
             judged: operator.judged().map(Shown),
             table: operator.table().map(Shown),
+            delivery: operator.delivery.map(Shown),
             blocked: tasks.iter().any(|task| task.blocked),
             task_time: operator.task_time.map(format_timestamp),
             latency: Latency::of(&match then {

@@ -17,11 +17,13 @@ mod tests;
 pub(crate) use shown::{Shown, rounded};
 
 #[cfg(test)]
-use thalweg_connect::Expired;
+use thalweg_connect::{DeliveryCounts, Expired};
 #[cfg(test)]
 use thalweg_flow::figure::{Figure, Figures};
 #[cfg(test)]
-use thalweg_flow::{AgentCounts, CacheCounts, ClockStats, DatagramCounts, JudgedCounts, TableCounts};
+use thalweg_flow::{
+    AgentCounts, CacheCounts, ClockStats, DatagramCounts, JudgedCounts, PartitionCounts, TableCounts,
+};
 
 /// A section of the documentation: its title, and its figures with the labels of each.
 #[cfg(test)]
@@ -73,13 +75,15 @@ fn sections() -> Vec<Section> {
             .group::<Kernel>(SOURCE)
             .single(&["job", "source", "kind"], &[LEFT_OUT])
             .group::<AgentCounts>(AGENT),
+        Section::new("Partitions").group::<PartitionCounts>(&["job", "source", "partition"]),
         Section::new("Operators and sinks")
             .group::<OperatorFigures>(OPERATOR)
             .group::<JudgedCounts>(OPERATOR)
             .single(OPERATOR, &[LATENCY, MARKERS, MARKER_CPU])
             .group::<CacheCounts>(OPERATOR)
             .group::<TableCounts>(OPERATOR)
-            .group::<Expired>(OPERATOR),
+            .group::<Expired>(OPERATOR)
+            .group::<DeliveryCounts>(OPERATOR),
         Section::new("Links").group::<LinkFigures>(&["job", "from", "output", "to"]),
     ]
 }

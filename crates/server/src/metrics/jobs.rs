@@ -80,7 +80,31 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
         }
     }
     per_agent(jobs, text);
+    per_partition(jobs, text);
 }
+
+/// Of sources of partitions, by partition: the ones that are most behind.
+fn per_partition(jobs: &[&JobSnapshot], text: &mut Text) {
+    let sources = jobs.iter().flat_map(|job| job.sources.iter().map(move |source| (job, source)));
+    let all = sources.flat_map(|(job, source)| {
+        let mut partitions: Vec<_> = source.partitions.iter().flatten().collect();
+        partitions.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.lag));
+        partitions.truncate(MOST_PARTITIONS);
+        partitions.sort_by(|one, other| one.0.cmp(&other.0));
+        partitions.into_iter().map(move |(partition, counts)| {
+            let labels = vec![
+                ("job", job.name.as_str()),
+                ("source", source.name.as_str()),
+                ("partition", &**partition),
+            ];
+            (labels, *counts)
+        })
+    });
+    text.group(&all.collect::<Vec<_>>());
+}
+
+/// Partitions of a source that are shown.
+const MOST_PARTITIONS: usize = 256;
 
 /// Of sources of packet samples, by agent: those that lost most.
 fn per_agent(jobs: &[&JobSnapshot], text: &mut Text) {
@@ -118,6 +142,7 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
     operators(jobs, text, OperatorSnapshot::cache);
     operators(jobs, text, OperatorSnapshot::table);
     operators(jobs, text, |operator| operator.expired);
+    operators(jobs, text, |operator| operator.delivery);
     text.family(&single::LATENCY);
     histogram(jobs, text, |operator| &operator.latency);
     text.family(&single::MARKERS);
