@@ -17,6 +17,8 @@ mod bus;
 mod error;
 #[cfg(feature = "librdkafka")]
 mod librdkafka;
+#[cfg(any(test, feature = "testing"))]
+pub mod memory;
 mod settings;
 
 pub use bus::{

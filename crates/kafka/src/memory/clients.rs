@@ -1,0 +1,423 @@
+//! The clients: a consumer that is delayed, a producer that fails.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Stored;
+use super::world::World;
+use crate::{
+    Acknowledged, Bounds, BusError, Consumer, ConsumerOptions, GroupOffset, Header, Message, Outgoing,
+    Problem, Producer, ProducerOptions, Sent, Taken, TopicPartition,
+};
+
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) struct MemoryConsumer {
+    world: Arc<Mutex<World>>,
+    options: ConsumerOptions,
+    /// By number: where it reads next; `None` once it was ended.
+    partitions: Vec<Option<(TopicPartition, i64)>>,
+}
+
+impl MemoryConsumer {
+    pub(super) fn new(world: Arc<Mutex<World>>, options: ConsumerOptions) -> Self {
+        Self { world, options, partitions: Vec::new() }
+    }
+}
+
+impl Consumer for MemoryConsumer {
+    fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError> {
+        self.partitions.push(Some((partition.clone(), offset)));
+        Ok(self.partitions.len() - 1)
+    }
+
+    fn unassign(&mut self, partition: usize) -> Result<(), BusError> {
+        self.partitions[partition] = None;
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        partition: usize,
+        _: Duration,
+        each: &mut dyn FnMut(&Message<'_>) -> bool,
+    ) -> Result<Taken, BusError> {
+        let mut taken = Taken::default();
+        let Some(Some((of, next))) = self.partitions.get_mut(partition) else { return Ok(taken) };
+        loop {
+            let mut world = lock(&self.world);
+            let delays = world.faults.delays;
+            if world.happens(delays) {
+                return Ok(taken);
+            }
+            let Bounds { start, end } = world.bounds(of)?;
+            if *next < start || *next > end {
+                let said = format!("expected an offset from {start} to {end}, got {next}");
+                return Err(BusError::new(Problem::OutOfRange, format!("read {of}"), said));
+            }
+            let Some(stored) = world.next(of, *next, self.options.isolation)?.cloned() else {
+                let end = world.end_for(of, self.options.isolation)?;
+                *next = (*next).max(end);
+                taken.end = Some(end);
+                return Ok(taken);
+            };
+            drop(world);
+            *next = stored.offset + 1;
+            taken.messages += 1;
+            let headers = |each: &mut dyn FnMut(Header<'_>)| {
+                for (name, value) in &stored.headers {
+                    each(Header { name, value: value.as_deref() });
+                }
+            };
+            let message = Message {
+                offset: stored.offset,
+                timestamp: Some(stored.timestamp),
+                key: stored.key.as_deref(),
+                value: stored.value.as_deref(),
+                headers: &headers,
+            };
+            if !each(&message) {
+                return Ok(taken);
+            }
+        }
+    }
+
+    fn bounds(&self, partition: usize) -> Option<Bounds> {
+        let (of, _) = self.partitions.get(partition)?.as_ref()?;
+        lock(&self.world).bounds(of).ok()
+    }
+
+    fn commit_group(&mut self, offsets: &[(usize, i64)]) -> Result<(), BusError> {
+        let mut world = lock(&self.world);
+        for (partition, offset) in offsets {
+            if let Some(Some((of, _))) = self.partitions.get(*partition) {
+                let committed = GroupOffset { offset: *offset, metadata: String::new() };
+                world.groups.insert((self.options.group.clone(), of.clone()), committed);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Queued {
+    to: TopicPartition,
+    message: Stored,
+    tag: u64,
+    bytes: usize,
+}
+
+pub(super) struct MemoryProducer {
+    world: Arc<Mutex<World>>,
+    options: ProducerOptions,
+    /// Its epoch and transactional id.
+    epoch: Option<(u64, String)>,
+    transaction: Option<u64>,
+    queue: VecDeque<Queued>,
+    /// Tags of messages that were sent and are not written, in order.
+    open: VecDeque<(u64, usize)>,
+    below: u64,
+    in_flight: usize,
+    failure: Option<BusError>,
+}
+
+impl MemoryProducer {
+    pub(super) fn new(
+        world: Arc<Mutex<World>>,
+        options: ProducerOptions,
+        epoch: Option<(u64, String)>,
+    ) -> Self {
+        Self {
+            world,
+            options,
+            epoch,
+            transaction: None,
+            queue: VecDeque::new(),
+            open: VecDeque::new(),
+            below: 0,
+            in_flight: 0,
+            failure: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), BusError> {
+        match &self.epoch {
+            Some((epoch, id)) => lock(&self.world).check_epoch(id, *epoch),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes some of what is queued.
+    fn step(&mut self) {
+        let mut world = lock(&self.world);
+        let faults = world.faults;
+        if world.happens(faults.delays) {
+            return;
+        }
+        let count = 1 + world.below(self.queue.len());
+        for _ in 0..count {
+            let Some(Queued { to, message, tag, bytes }) = self.queue.pop_front() else { break };
+            self.in_flight -= bytes;
+            let not_written = || {
+                let said = "the message was given up";
+                BusError::new(Problem::NotWritten, format!("write to {to}"), said)
+            };
+            if world.happens(faults.given_up) {
+                // The next one is written all the same.
+                self.failure.get_or_insert_with(not_written);
+                continue;
+            }
+            let times = if world.happens(faults.doubles) { 2 } else { 1 };
+            for _ in 0..times {
+                if let Err(error) = world.write(&to, message.clone(), self.transaction) {
+                    self.failure.get_or_insert(error);
+                }
+            }
+            if world.happens(faults.lost_acknowledgements) {
+                self.failure.get_or_insert_with(not_written);
+            }
+            // One that follows a failure is a failure.
+            if self.failure.is_none()
+                && let Some((_, left)) = self.open.iter_mut().find(|(open, _)| *open == tag)
+            {
+                *left -= 1;
+            }
+        }
+        while let Some((tag, 0)) = self.open.front() {
+            self.below = tag + 1;
+            self.open.pop_front();
+        }
+    }
+
+    fn partition_of(&self, message: &Outgoing<'_>) -> Result<TopicPartition, BusError> {
+        let mut world = lock(&self.world);
+        let count = world.topics.get(message.topic).map_or(0, |topic| topic.partitions.len());
+        if count == 0 {
+            let action = format!("write to {:?}", message.topic);
+            return Err(BusError::new(Problem::NoTopic, action, "it does not exist"));
+        }
+        let partition = match (message.partition, message.key) {
+            (Some(partition), _) => partition,
+            (None, Some(key)) => {
+                (key.iter().fold(7_u32, |hash, byte| hash.wrapping_mul(31) ^ u32::from(*byte)) as usize
+                    % count) as i32
+            }
+            (None, None) => world.below(count) as i32,
+        };
+        Ok(TopicPartition::new(message.topic, partition))
+    }
+}
+
+impl Producer for MemoryProducer {
+    fn send(&mut self, message: &Outgoing<'_>, tag: u64) -> Result<Sent, BusError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        self.check()?;
+        let bytes = message.value.len() + message.key.map_or(0, <[u8]>::len);
+        if bytes > self.options.max_message {
+            let action = format!("write to {:?}", message.topic);
+            return Err(BusError::new(Problem::TooLarge, action, "the message is too large"));
+        }
+        if self.in_flight > 0 && self.in_flight + bytes > self.options.queue {
+            return Ok(Sent::Full);
+        }
+        let to = self.partition_of(message)?;
+        let headers = message.headers.iter();
+        let stored = Stored {
+            offset: 0,
+            timestamp: 0,
+            key: message.key.map(<[u8]>::to_vec),
+            value: Some(message.value.to_vec()),
+            headers: headers
+                .map(|header| (header.name.to_owned(), header.value.map(<[u8]>::to_vec)))
+                .collect(),
+        };
+        match self.open.back_mut() {
+            Some((last, count)) if *last == tag => *count += 1,
+            _ => self.open.push_back((tag, 1)),
+        }
+        self.in_flight += bytes;
+        self.queue.push_back(Queued { to, message: stored, tag, bytes });
+        Ok(Sent::Taken)
+    }
+
+    fn acknowledged(&mut self) -> Acknowledged {
+        self.step();
+        if !self.queue.is_empty() {
+            (self.options.wake)();
+        }
+        Acknowledged { below: self.below, in_flight: self.in_flight, failure: self.failure.clone() }
+    }
+
+    fn wait(&mut self, _: Duration) {
+        self.step();
+    }
+
+    fn partitions(&mut self, topic: &str) -> Result<i32, BusError> {
+        let world = lock(&self.world);
+        let found = world.topics.get(topic).map(|topic| topic.partitions.len() as i32);
+        found.ok_or_else(|| {
+            BusError::new(Problem::NoTopic, format!("look up topic {topic:?}"), "it does not exist")
+        })
+    }
+
+    fn begin(&mut self) -> Result<(), BusError> {
+        self.check()?;
+        let Some((_, id)) = &self.epoch else {
+            let action = "begin a transaction";
+            return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
+        };
+        self.transaction = Some(lock(&self.world).begin_transaction(id));
+        Ok(())
+    }
+
+    fn commit(&mut self, group: &str, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError> {
+        let action = format!("commit a transaction of {group:?}");
+        while !self.queue.is_empty() {
+            self.step();
+        }
+        self.check()?;
+        let Some(transaction) = self.transaction.take() else {
+            return Err(BusError::new(Problem::Other, action, "no transaction is open"));
+        };
+        let mut world = lock(&self.world);
+        let faults = world.faults;
+        if self.failure.take().is_some() || world.happens(faults.aborts) {
+            self.open.clear();
+            world.end_transaction(transaction, false);
+            return Err(BusError::new(Problem::Aborted, action, "the transaction was aborted"));
+        }
+        let unknown = BusError::new(Problem::OutcomeUnknown, action, "no broker has answered");
+        if world.happens(faults.lost_commits) {
+            // It stays open until the next producer of this id begins.
+            return Err(unknown);
+        }
+        world.end_transaction(transaction, true);
+        for (of, offset) in offsets {
+            world.groups.insert((group.to_owned(), of.clone()), offset.clone());
+        }
+        if world.happens(faults.unknown_commits) {
+            return Err(unknown);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Faults, MemoryBus};
+    use super::*;
+    use crate::{Bus, Compression, Isolation};
+
+    fn options(transactional_id: Option<&str>) -> ProducerOptions {
+        ProducerOptions {
+            compression: Compression::None,
+            linger: Duration::ZERO,
+            max_message: 1_000,
+            queue: 1 << 20,
+            transactional_id: transactional_id.map(str::to_owned),
+            wake: Arc::new(|| {}),
+        }
+    }
+
+    fn message(value: &[u8]) -> Outgoing<'_> {
+        Outgoing { topic: "t", partition: Some(0), key: None, value, headers: &[] }
+    }
+
+    /// Whatever goes wrong: what counts as written is there, in order, and nothing behind a failure counts.
+    #[test]
+    fn what_is_acknowledged_is_there_and_comes_before_the_first_failure() {
+        let faults = Faults { delays: 200, lost_acknowledgements: 20, given_up: 20, ..Faults::default() };
+        let (mut failures, mut given_up) = (0, 0);
+        for seed in 0..200 {
+            let bus = MemoryBus::new(seed, faults);
+            bus.make_topic("t", 1);
+            let mut producer = bus.producer(options(None)).unwrap();
+            for tag in 0..30_u64 {
+                let _ = producer.send(&message(&tag.to_le_bytes()), tag);
+            }
+            let told = (0..1_000).map(|_| producer.acknowledged()).last().unwrap();
+            let of = TopicPartition::new("t", 0);
+            let there: Vec<u64> = bus
+                .committed(&of)
+                .iter()
+                .map(|stored| u64::from_le_bytes(stored.value.as_deref().unwrap().try_into().unwrap()))
+                .collect();
+            let acknowledged: Vec<u64> = (0..told.below).collect();
+            assert!(there.starts_with(&acknowledged), "seed {seed}: {there:?} {told:?}");
+            assert_eq!(told.failure.is_none(), told.below == 30, "seed {seed}");
+            failures += u32::from(told.failure.is_some());
+            given_up += u32::from(there.windows(2).any(|pair| pair[1] != pair[0] + 1));
+        }
+        assert!(failures > 20 && given_up > 5, "the worst has happened: {failures} {given_up}");
+    }
+
+    #[test]
+    fn a_younger_producer_fences_the_older_one_and_aborts_what_it_left() {
+        let bus = MemoryBus::new(1, Faults::default());
+        bus.make_topic("t", 1);
+        let of = TopicPartition::new("t", 0);
+        let mut old = bus.producer(options(Some("id"))).unwrap();
+        old.begin().unwrap();
+        old.send(&message(b"left"), 1).unwrap();
+        old.acknowledged();
+        let mut new = bus.producer(options(Some("id"))).unwrap();
+        assert_eq!(old.send(&message(b"late"), 2).unwrap_err().problem, Problem::Fenced);
+        assert_eq!(old.commit("g", &[]).unwrap_err().problem, Problem::Fenced);
+        new.begin().unwrap();
+        new.send(&message(b"new"), 1).unwrap();
+        assert_eq!(bus.committed(&of), [], "nothing is seen before the commit");
+        let offset = GroupOffset { offset: 7, metadata: "x".to_owned() };
+        new.commit("g", &[(of.clone(), offset.clone())]).unwrap();
+        let seen: Vec<_> = bus.committed(&of).into_iter().filter_map(|stored| stored.value).collect();
+        assert_eq!(seen, [b"new".to_vec()]);
+        assert_eq!(bus.group_offset("g", &of), Some(offset));
+    }
+
+    #[test]
+    fn a_consumer_is_told_of_ends_and_of_offsets_that_are_not_there() {
+        let bus = MemoryBus::new(1, Faults::default());
+        bus.make_topic("t", 1);
+        let of = TopicPartition::new("t", 0);
+        let stored = |value: u8| Stored {
+            offset: 0,
+            timestamp: 0,
+            key: None,
+            value: Some(vec![value]),
+            headers: Vec::new(),
+        };
+        for value in 0..5 {
+            bus.append(&of, stored(value));
+        }
+        let options = ConsumerOptions {
+            group: "g".to_owned(),
+            isolation: Isolation::Committed,
+            queue: 1,
+            wake: Arc::new(|| {}),
+        };
+        let mut consumer = bus.consumer(options).unwrap();
+        let number = consumer.assign(&of, 1).unwrap();
+        let mut seen = Vec::new();
+        let mut take = |consumer: &mut Box<dyn Consumer>, most: usize| {
+            consumer.take(number, Duration::ZERO, &mut |message| {
+                seen.push(message.offset);
+                seen.len() < most
+            })
+        };
+        assert_eq!(take(&mut consumer, 2), Ok(Taken { messages: 2, end: None }));
+        bus.retain_from(&of, 4);
+        assert_eq!(take(&mut consumer, 9).unwrap_err().problem, Problem::OutOfRange);
+        let number = consumer.assign(&of, 4).unwrap();
+        let taken = consumer.take(number, Duration::ZERO, &mut |_| true);
+        assert_eq!(taken, Ok(Taken { messages: 1, end: Some(5) }));
+        bus.cut_from(&of, 4);
+        assert_eq!(
+            consumer.take(number, Duration::ZERO, &mut |_| true).unwrap_err().problem,
+            Problem::OutOfRange
+        );
+        assert_eq!(seen, [1, 2]);
+    }
+}

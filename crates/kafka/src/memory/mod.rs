@@ -1,0 +1,181 @@
+//! A bus in memory, for tests: brokers and clients in one process, which do from a seed what real ones do at their worst.
+//!
+//! What a producer or consumer is asked for happens in steps; at each step the generator decides whether it is delayed,
+//! fails, or happens and is reported as failed ([`Faults`]). Nothing depends on a clock: a run with the same calls and
+//! the same seed is the same run.
+//!
+//! Not modelled: time-outs by the clock, batches, replicas, access control.
+
+mod clients;
+mod world;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::clients::{MemoryConsumer, MemoryProducer};
+use self::world::World;
+use crate::{
+    Bounds, Bus, BusError, Consumer, ConsumerOptions, GroupOffset, NewTopic, Problem, Producer,
+    ProducerOptions, Topic, TopicId, TopicPartition,
+};
+
+/// How often, of 1,000 times, something goes wrong. All zeros are a cluster in which nothing does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A step of a producer or consumer does nothing.
+    pub delays: u32,
+    /// A message is written and reported as not written.
+    pub lost_acknowledgements: u32,
+    /// A queued message is given up, and the next one is written.
+    pub given_up: u32,
+    /// A message is written twice, as after a change of the producer's epoch.
+    pub doubles: u32,
+    /// A commit of a transaction happens, and its outcome is unknown.
+    pub unknown_commits: u32,
+    /// A commit of a transaction does not happen, and its outcome is unknown.
+    pub lost_commits: u32,
+    /// A transaction is aborted by the broker.
+    pub aborts: u32,
+    /// A call finds no broker.
+    pub outages: u32,
+}
+
+/// A message as the cluster has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub offset: i64,
+    pub timestamp: i64,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+}
+
+/// A cluster, and a client of it. Clones are clients of the same cluster.
+#[derive(Clone)]
+pub struct MemoryBus(Arc<Mutex<World>>);
+
+impl MemoryBus {
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self(Arc::new(Mutex::new(World::new(seed, faults))))
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.world().faults = faults;
+    }
+
+    /// Makes a topic, or one in its place: with another id, and without messages.
+    pub fn make_topic(&self, name: &str, partitions: i32) {
+        self.world().make_topic(name, partitions);
+    }
+
+    /// Adds partitions to a topic.
+    pub fn widen_topic(&self, name: &str, partitions: i32) {
+        self.world().widen_topic(name, partitions);
+    }
+
+    /// Appends a message, as another client would; its offset.
+    ///
+    /// # Panics
+    /// If the partition does not exist.
+    pub fn append(&self, to: &TopicPartition, message: Stored) -> i64 {
+        self.world().append(to, message).expect("a partition that exists")
+    }
+
+    /// Deletes messages below an offset, as retention does.
+    pub fn retain_from(&self, of: &TopicPartition, offset: i64) {
+        self.world().retain_from(of, offset);
+    }
+
+    /// Cuts messages from an offset on, as a broker that has lost its end.
+    pub fn cut_from(&self, of: &TopicPartition, offset: i64) {
+        self.world().cut_from(of, offset);
+    }
+
+    /// The messages of a partition that a reader with `read_committed` sees.
+    pub fn committed(&self, of: &TopicPartition) -> Vec<Stored> {
+        self.world().committed(of)
+    }
+
+    /// What a group has committed.
+    pub fn group_offset(&self, group: &str, of: &TopicPartition) -> Option<GroupOffset> {
+        self.world().groups.get(&(group.to_owned(), of.clone())).cloned()
+    }
+
+    fn reach(&self, action: &str) -> Result<MutexGuard<'_, World>, BusError> {
+        let mut world = self.world();
+        let outages = world.faults.outages;
+        if world.happens(outages) {
+            return Err(BusError::new(Problem::Unreachable, action, "no broker answers"));
+        }
+        Ok(world)
+    }
+}
+
+impl Bus for MemoryBus {
+    fn topics(&self, names: Option<&[Arc<str>]>) -> Result<Vec<Topic>, BusError> {
+        let world = self.reach("look up topics")?;
+        let named: Vec<Arc<str>> = match names {
+            Some(names) => names.to_vec(),
+            None => world.topics.keys().map(|name| name.as_str().into()).collect(),
+        };
+        let look = |name: Arc<str>| match world.topics.get(&*name) {
+            Some(topic) => {
+                Ok(Topic { name, id: Some(TopicId(topic.id)), partitions: topic.partitions.len() as i32 })
+            }
+            None => {
+                let action = format!("look up topic {name:?}");
+                Err(BusError::new(Problem::NoTopic, action, "it does not exist"))
+            }
+        };
+        named.into_iter().map(look).collect()
+    }
+
+    fn bounds(&self, of: &TopicPartition) -> Result<Bounds, BusError> {
+        let action = format!("look up the offsets of {of}");
+        self.reach(&action)?.bounds(of)
+    }
+
+    fn offsets_at(&self, of: &[TopicPartition], time: i64) -> Result<Vec<i64>, BusError> {
+        let world = self.reach("look up offsets by time")?;
+        of.iter().map(|of| world.offset_at(of, time)).collect()
+    }
+
+    fn consumer(&self, options: ConsumerOptions) -> Result<Box<dyn Consumer>, BusError> {
+        Ok(Box::new(MemoryConsumer::new(Arc::clone(&self.0), options)))
+    }
+
+    fn producer(&self, options: ProducerOptions) -> Result<Box<dyn Producer>, BusError> {
+        let mut world = self.reach("make a producer")?;
+        let id = options.transactional_id.clone();
+        let epoch = id.map(|id| (world.begin_epoch(&id), id));
+        drop(world);
+        Ok(Box::new(MemoryProducer::new(Arc::clone(&self.0), options, epoch)))
+    }
+
+    fn group_offsets(
+        &self,
+        group: &str,
+        of: &[TopicPartition],
+    ) -> Result<Vec<Option<GroupOffset>>, BusError> {
+        let world = self.reach("look up the offsets of a group")?;
+        Ok(of.iter().map(|of| world.groups.get(&(group.to_owned(), of.clone())).cloned()).collect())
+    }
+
+    fn create_topic(&self, topic: &NewTopic) -> Result<bool, BusError> {
+        let mut world = self.reach("make a topic")?;
+        let is_new = !world.topics.contains_key(&topic.name);
+        if is_new {
+            world.make_topic(&topic.name, topic.partitions);
+        }
+        Ok(is_new)
+    }
+
+    fn delete_records(&self, of: &TopicPartition, below: i64) -> Result<(), BusError> {
+        self.reach("delete records")?.retain_from(of, below);
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! The brokers: topics, groups, transactions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Faults, Stored};
+use crate::{Bounds, BusError, GroupOffset, Isolation, Problem, TopicPartition};
+
+/// A transaction, by its number.
+type Transaction = u64;
+
+struct Entry {
+    /// `None`: a marker, which no reader gets.
+    message: Option<Stored>,
+    offset: i64,
+    transaction: Option<Transaction>,
+}
+
+#[derive(Default)]
+pub(super) struct Log {
+    start: i64,
+    end: i64,
+    entries: Vec<Entry>,
+}
+
+pub(super) struct TopicState {
+    pub(super) id: [u8; 16],
+    pub(super) partitions: Vec<Log>,
+}
+
+pub(super) struct World {
+    random: fastrand::Rng,
+    pub(super) faults: Faults,
+    pub(super) topics: BTreeMap<String, TopicState>,
+    pub(super) groups: BTreeMap<(String, TopicPartition), GroupOffset>,
+    /// The present epoch of each transactional id, and its open transaction.
+    ids: BTreeMap<String, (u64, Option<Transaction>)>,
+    open: BTreeSet<Transaction>,
+    aborted: BTreeSet<Transaction>,
+    next_transaction: Transaction,
+    next_id: u64,
+    clock: i64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            faults,
+            topics: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            open: BTreeSet::new(),
+            aborted: BTreeSet::new(),
+            next_transaction: 1,
+            next_id: 1,
+            clock: 1_700_000_000_000,
+        }
+    }
+
+    /// Whether something happens now that happens so often of 1,000 times.
+    pub(super) fn happens(&mut self, of_thousand: u32) -> bool {
+        of_thousand > 0 && self.random.u32(0..1_000) < of_thousand
+    }
+
+    /// A number below `end`.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.random.usize(0..end.max(1))
+    }
+
+    pub(super) fn make_topic(&mut self, name: &str, partitions: i32) {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&self.next_id.to_be_bytes());
+        self.next_id += 1;
+        let partitions = (0..partitions).map(|_| Log::default()).collect();
+        self.topics.insert(name.to_owned(), TopicState { id, partitions });
+    }
+
+    pub(super) fn widen_topic(&mut self, name: &str, partitions: i32) {
+        if let Some(topic) = self.topics.get_mut(name) {
+            topic.partitions.resize_with(partitions as usize, Log::default);
+        }
+    }
+
+    fn log(&self, of: &TopicPartition) -> Result<&Log, BusError> {
+        let found = self.topics.get(&*of.topic).and_then(|topic| topic.partitions.get(of.partition as usize));
+        found.ok_or_else(|| no_partition(of))
+    }
+
+    fn log_mut(&mut self, of: &TopicPartition) -> Result<&mut Log, BusError> {
+        let topic = self.topics.get_mut(&*of.topic);
+        let found = topic.and_then(|topic| topic.partitions.get_mut(of.partition as usize));
+        found.ok_or_else(|| no_partition(of))
+    }
+
+    pub(super) fn bounds(&self, of: &TopicPartition) -> Result<Bounds, BusError> {
+        let log = self.log(of)?;
+        Ok(Bounds { start: log.start, end: log.end })
+    }
+
+    pub(super) fn offset_at(&self, of: &TopicPartition, time: i64) -> Result<i64, BusError> {
+        let log = self.log(of)?;
+        let at = log.entries.iter().find(|entry| entry.message.as_ref().is_some_and(|m| m.timestamp >= time));
+        Ok(at.map_or(log.end, |entry| entry.offset))
+    }
+
+    pub(super) fn append(&mut self, to: &TopicPartition, message: Stored) -> Result<i64, BusError> {
+        self.write(to, message, None)
+    }
+
+    pub(super) fn write(
+        &mut self,
+        to: &TopicPartition,
+        mut message: Stored,
+        transaction: Option<Transaction>,
+    ) -> Result<i64, BusError> {
+        self.clock += 1;
+        if message.timestamp == 0 {
+            message.timestamp = self.clock;
+        }
+        let log = self.log_mut(to)?;
+        let offset = log.end;
+        message.offset = offset;
+        log.entries.push(Entry { message: Some(message), offset, transaction });
+        log.end += 1;
+        Ok(offset)
+    }
+
+    pub(super) fn retain_from(&mut self, of: &TopicPartition, offset: i64) {
+        if let Ok(log) = self.log_mut(of) {
+            log.start = log.start.max(offset.min(log.end));
+            let start = log.start;
+            log.entries.retain(|entry| entry.offset >= start);
+        }
+    }
+
+    pub(super) fn cut_from(&mut self, of: &TopicPartition, offset: i64) {
+        if let Ok(log) = self.log_mut(of) {
+            log.entries.retain(|entry| entry.offset < offset);
+            log.end = offset.max(log.start);
+        }
+    }
+
+    /// The end of what a reader may read.
+    pub(super) fn end_for(&self, of: &TopicPartition, isolation: Isolation) -> Result<i64, BusError> {
+        let log = self.log(of)?;
+        let is_open = |entry: &&Entry| entry.transaction.is_some_and(|number| self.open.contains(&number));
+        Ok(match isolation {
+            Isolation::Uncommitted => log.end,
+            Isolation::Committed => log.entries.iter().find(is_open).map_or(log.end, |entry| entry.offset),
+        })
+    }
+
+    /// The first message at or after an offset that a reader may read.
+    pub(super) fn next(
+        &self,
+        of: &TopicPartition,
+        from: i64,
+        isolation: Isolation,
+    ) -> Result<Option<&Stored>, BusError> {
+        let end = self.end_for(of, isolation)?;
+        let log = self.log(of)?;
+        let first = log.entries.partition_point(|entry| entry.offset < from);
+        let may = |entry: &Entry| {
+            let is_aborted = entry.transaction.is_some_and(|number| self.aborted.contains(&number));
+            isolation == Isolation::Uncommitted || !is_aborted
+        };
+        let rest = log.entries[first..].iter().take_while(|entry| entry.offset < end);
+        Ok(rest.filter(|entry| may(entry)).find_map(|entry| entry.message.as_ref()))
+    }
+
+    pub(super) fn committed(&self, of: &TopicPartition) -> Vec<Stored> {
+        let (mut all, mut from) = (Vec::new(), 0);
+        while let Ok(Some(message)) = self.next(of, from, Isolation::Committed) {
+            from = message.offset + 1;
+            all.push(message.clone());
+        }
+        all
+    }
+
+    /// A producer begins: older ones of its id are fenced off, and what they left open is aborted.
+    pub(super) fn begin_epoch(&mut self, id: &str) -> u64 {
+        let (epoch, open) = self.ids.entry(id.to_owned()).or_default();
+        *epoch += 1;
+        let (epoch, open) = (*epoch, open.take());
+        if let Some(open) = open {
+            self.end_transaction(open, false);
+        }
+        epoch
+    }
+
+    /// Whether the producer of this epoch is the present one of its id.
+    pub(super) fn check_epoch(&self, id: &str, epoch: u64) -> Result<(), BusError> {
+        match self.ids.get(id) {
+            Some((present, _)) if *present == epoch => Ok(()),
+            _ => Err(BusError::new(
+                Problem::Fenced,
+                format!("write as {id:?}"),
+                "another producer has taken over",
+            )),
+        }
+    }
+
+    pub(super) fn begin_transaction(&mut self, id: &str) -> Transaction {
+        let number = self.next_transaction;
+        self.next_transaction += 1;
+        self.open.insert(number);
+        self.ids.entry(id.to_owned()).or_default().1 = Some(number);
+        number
+    }
+
+    pub(super) fn end_transaction(&mut self, number: Transaction, is_committed: bool) {
+        self.open.remove(&number);
+        if !is_committed {
+            self.aborted.insert(number);
+        }
+        for (_, open) in self.ids.values_mut() {
+            open.take_if(|open| *open == number);
+        }
+        // A marker in each partition that it wrote to: offsets have gaps.
+        for log in self.topics.values_mut().flat_map(|topic| &mut topic.partitions) {
+            if log.entries.iter().any(|entry| entry.transaction == Some(number) && entry.message.is_some()) {
+                let offset = log.end;
+                log.entries.push(Entry { message: None, offset, transaction: None });
+                log.end += 1;
+            }
+        }
+    }
+}
+
+fn no_partition(of: &TopicPartition) -> BusError {
+    BusError::new(Problem::NoTopic, format!("use {of}"), "it does not exist")
+}
