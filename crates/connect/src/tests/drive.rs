@@ -9,7 +9,7 @@ use thalweg_flow::{CyclePart, InputId, Operator, TaskInfo, Waker, collect, colle
 use thalweg_types::{Batch, Error, Schema, SeqRange, Seqs};
 
 use super::{options, schema};
-use crate::{OptionValue, Registry, SinkContext, SinkReport, SinkResume};
+use crate::{OptionValue, Registry, SinkContext, SinkPlugin, SinkReport, SinkResume};
 
 const INPUT: InputId = InputId { port: 0, task: 0 };
 
@@ -54,8 +54,12 @@ impl Driven {
     }
 
     pub(super) fn try_new(name: &str, context: SinkContext) -> Result<Self, Error> {
+        Self::of(&**Registry::builtin().sink(name).expect("a sink of this build"), context)
+    }
+
+    pub(super) fn of(plugin: &dyn SinkPlugin, context: SinkContext) -> Result<Self, Error> {
         let report = context.report.clone();
-        let factory = Registry::builtin().sink(name).expect("a sink of this build").build(context)?;
+        let factory = plugin.build(context)?;
         let info = TaskInfo::alone("test", "answers");
         let (wake, woken) = channel();
         let wake = Mutex::new(wake);

@@ -11,6 +11,10 @@ mod growing;
 mod http;
 mod influx;
 mod journal;
+#[cfg(feature = "kafka")]
+mod kafka_sink;
+#[cfg(feature = "kafka")]
+mod kafka_source;
 mod line_protocol;
 mod ndjson;
 mod real_service;

@@ -30,15 +30,15 @@ impl PartitionFigures {
         // The end is told with messages, and may be older than what was read.
         let end = number(&self.end).max(position);
         let newest = number(&self.newest);
-        let age = SystemClock::now() / 1_000 - newest;
-        let lag_seconds = if end > position && newest != NONE { age.max(0) } else { 0 };
+        let age = (SystemClock::now() / 1_000).saturating_sub(newest);
+        let lag = if end > position && newest != NONE { age.max(0) } else { 0 };
         let whole = |value: i64| u64::try_from(value).unwrap_or(0);
         PartitionCounts {
             records: self.records.load(Ordering::Relaxed),
             position: whole(position),
             end: whole(end),
             lag: whole(end - position),
-            lag_seconds: Duration::from_millis(whole(lag_seconds)),
+            lag_seconds: Duration::from_millis(whole(lag)),
             in_flight: if committed == NONE { 0 } else { whole(position - committed) },
             missing: self.missing.load(Ordering::Relaxed),
             tombstones: self.tombstones.load(Ordering::Relaxed),
