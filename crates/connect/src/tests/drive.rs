@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow_array::{ArrayRef, Int64Array, StringViewArray};
 use thalweg_flow::{CyclePart, InputId, Operator, TaskInfo, Waker, collect, collect_with_parts};
-use thalweg_types::{Batch, Error, Schema, SeqRange, Seqs};
+use thalweg_types::{Batch, Error, Rejects, Schema, SeqRange, Seqs};
 
 use super::{options, schema};
 use crate::{OptionValue, Registry, SinkContext, SinkPlugin, SinkReport, SinkResume};
@@ -104,6 +104,19 @@ impl Driven {
         collect(|out| self.sink.complete(range, out))?;
         self.most_bytes = self.most_bytes.max(self.sink.state_bytes());
         Ok(())
+    }
+
+    /// As [`Driven::give_batch`]; the reasons of the rows that it rejects.
+    pub(super) fn give_rows(&mut self, batch: Batch) -> Result<Vec<String>, Error> {
+        self.wait_until("ready", |sink, waker| Ok(sink.is_ready(waker)))?;
+        let range = batch.range();
+        let emitted = collect(|out| self.sink.process(INPUT, batch, out))?;
+        collect(|out| self.sink.complete(range, out))?;
+        let reasons = emitted.iter().flat_map(|(_, rejects)| {
+            let all = Rejects::of(rejects);
+            rejects.row_numbers().map(move |row| all.get(row).reason.to_owned()).collect::<Vec<_>>()
+        });
+        Ok(reasons.collect())
     }
 
     /// Marks the end of a cycle and gives the sink's part of it.

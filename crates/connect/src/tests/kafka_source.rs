@@ -99,7 +99,7 @@ fn a_message_is_a_record_or_many_and_its_parts_are_fields() {
             ! tombstone line null: expected a value, and the message has none (a tombstone; its key is the raw bytes): `tombstones: ignore` leaves such messages out, in "t[0]@5" <key>
             ! wire_format line null: expected a record of the source's format, got a message of Confluent's wire format (schema 7): Avro, Protobuf and JSON with a schema registry are not read; have the producer, or a connector, write plain JSON or CSV, in "t[0]@6" <\x00\x00\x00\x00\x07avro>
             null | null | 5 | 7 | 0 | 1700000000s | null | null | t
-        "#]       "#]       "#]]
+        "#]]
         .assert_eq(&rows);
         let counts = built.source.partitions().unwrap()();
         let [(name, counts)] = &counts[..] else { panic!("one partition") };
