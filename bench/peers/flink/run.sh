@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run the Flink peer: build it if need be, then start it with the given arguments. A first argument `features` runs the
-# twenty features instead of the one window.
+# twenty features instead of the one window, and `kafka` the one window from a topic to a topic.
 #
 # Environment
 #   FLINK_HEAP  size of the JVM heap, default 6g
@@ -31,10 +31,10 @@ if [[ ! -e $stamp || -n $(find "$here/pom.xml" "$here/src" -newer "$stamp" -prin
 fi
 
 main=Windows
-if [[ ${1:-} == features ]]; then
-    main=Features
-    shift
-fi
+case ${1:-} in
+    features) main=Features && shift ;;
+    kafka) main=KafkaWindows && shift ;;
+esac
 
 opens=()
 for package in java.lang java.lang.reflect java.util java.util.concurrent \

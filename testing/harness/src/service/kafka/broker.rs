@@ -147,6 +147,7 @@ impl Broker {
         let log = OpenOptions::new().create(true).append(true).open(self.log()).context("make a log")?;
         let mut server = Command::new("java");
         server.args(["-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true"]);
+        server.arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS");
         // It unpacks libraries, which a kill would leave there.
         server.arg(format!("-Djava.io.tmpdir={}", self.folder.path().display()));
         server.arg("-cp").arg(format!("{}/*", self.jars.display())).arg("kafka.Kafka").arg(self.settings());

@@ -5,6 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import org.apache.flink.configuration.Configuration;
@@ -29,7 +30,7 @@ public final class Windows {
         Scratch.removeAtExit(System.getProperty("windows.scratch"));
         Arguments arguments;
         try {
-            arguments = Arguments.parse(args);
+            arguments = Arguments.parse(args, "--input");
         } catch (IllegalArgumentException e) {
             System.err.println("windows: " + e.getMessage());
             System.err.println(Arguments.USAGE);
@@ -81,7 +82,7 @@ public final class Windows {
         System.exit(0);
     }
 
-    private static Configuration configuration(Arguments arguments) {
+    static Configuration configuration(Arguments arguments) {
         Map<String, String> settings = new HashMap<>();
         settings.put("pipeline.object-reuse", "true");
         // No checkpoints: execution.checkpointing.interval stays unset.
@@ -128,7 +129,7 @@ public final class Windows {
     }
 
     /** RANGE includes its lower end and ours doesn't, so the bound is a millisecond shorter. */
-    private static String query(long windowMs) {
+    static String query(long windowMs) {
         String window =
                 "OVER (PARTITION BY card ORDER BY rowtime RANGE BETWEEN "
                         + interval(windowMs - 1)
@@ -150,13 +151,18 @@ public final class Windows {
                 d.toMillisPart());
     }
 
-    private static final class Arguments {
+    /** Of this program, and of {@link KafkaWindows}. */
+    static final class Arguments {
         static final String USAGE =
-                "usage: run.sh --input FILE [--backend heap|rocksdb] [--parallelism N]"
-                        + " [--window-ms W] [--watermark-ms M] [--managed-memory SIZE]"
+                "usage: run.sh --input FILE | kafka --bootstrap HOST:PORT [--topic NAME]"
+                        + " [--answers NAME] [--backend heap|rocksdb]"
+                        + " [--parallelism N] [--window-ms W] [--watermark-ms M] [--managed-memory SIZE]"
                         + " [--rocksdb-options NAME] [--conf KEY=VALUE]... [--explain]";
 
         Path input;
+        String bootstrap;
+        String topic = "payments";
+        String answers = "answers";
         String backend = "heap";
         int parallelism = 1;
         long windowMs = 3_600_000;
@@ -166,7 +172,7 @@ public final class Windows {
         boolean explain;
         final Map<String, String> extra = new HashMap<>();
 
-        static Arguments parse(String[] args) {
+        static Arguments parse(String[] args, String needed) {
             Arguments parsed = new Arguments();
             for (int i = 0; i < args.length; i++) {
                 String name = args[i];
@@ -179,8 +185,8 @@ public final class Windows {
                 }
                 parsed.set(name, args[++i]);
             }
-            if (parsed.input == null) {
-                throw new IllegalArgumentException("--input is missing");
+            if (!List.of(args).contains(needed)) {
+                throw new IllegalArgumentException(needed + " is missing");
             }
             return parsed;
         }
@@ -191,6 +197,9 @@ public final class Windows {
                     input = Path.of(value);
                     require(Files.isReadable(input), "no readable file \"" + value + "\"");
                 }
+                case "--bootstrap" -> bootstrap = value;
+                case "--topic" -> topic = value;
+                case "--answers" -> answers = value;
                 case "--backend" -> {
                     backend = value;
                     require(

@@ -1,0 +1,92 @@
+package thalweg.bench;
+
+import java.io.BufferedReader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Writes a CSV file of payments to a topic: one message for each record, the card as its key and the line as its
+ * value. Makes that topic and those for answers, whose names have commas between them.
+ *
+ * <p>All records of a card are in one partition, in the order of the file, so each partition is in the order of time.
+ */
+public final class Load {
+
+    private Load() {}
+
+    public static void main(String[] args) throws Exception {
+        Scratch.removeAtExit();
+        Options options =
+                Options.parse(
+                        "load",
+                        Map.of(
+                                "--bootstrap", "",
+                                "--input", "",
+                                "--topic", "payments",
+                                "--answers", "answers",
+                                "--partitions", "2"),
+                        args);
+        String bootstrap = options.text("--bootstrap");
+        String topic = options.text("--topic");
+        List<String> topics = new ArrayList<>(List.of(options.text("--answers").split(",")));
+        topics.add(topic);
+        makeTopics(bootstrap, topics, (int) options.number("--partitions"));
+
+        Map<String, Object> settings =
+                Map.of("bootstrap.servers", bootstrap, "linger.ms", 20, "batch.size", 131_072);
+        long started = System.nanoTime();
+        long records = 0;
+        AtomicReference<Exception> failure = new AtomicReference<>();
+        try (KafkaProducer<String, String> producer =
+                        new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
+                BufferedReader lines = Files.newBufferedReader(Path.of(options.text("--input")))) {
+            lines.readLine(); // the header
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                int card = line.indexOf(',') + 1;
+                String key = line.substring(card, line.indexOf(',', card));
+                producer.send(
+                        new ProducerRecord<>(topic, key, line),
+                        (written, error) -> {
+                            if (error != null) {
+                                failure.set(error);
+                            }
+                        });
+                records++;
+            }
+        }
+        if (failure.get() != null) {
+            throw failure.get();
+        }
+        double seconds = (System.nanoTime() - started) / 1e9;
+        System.out.printf(
+                Locale.ROOT, "load records=%d seconds=%.3f rate=%.0f%n", records, seconds, records / seconds);
+    }
+
+    /** Topics of which nothing is deleted: answers have the time of their payments, which may be long ago. */
+    private static void makeTopics(String bootstrap, List<String> names, int partitions)
+            throws ExecutionException, InterruptedException {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            admin.createTopics(
+                            names.stream()
+                                    .map(
+                                            name ->
+                                                    new NewTopic(name, Optional.of(partitions), Optional.empty())
+                                                            .configs(Map.of("retention.ms", "-1")))
+                                    .toList())
+                    .all()
+                    .get();
+        }
+    }
+}
