@@ -70,7 +70,6 @@ fn blocks_to_end(built: &mut BuiltSource, block_bytes: usize) -> Result<Vec<RawB
     }
 }
 
-
 fn until_latest() -> (&'static str, OptionValue) {
     ("until", text("latest"))
 }
@@ -110,7 +109,10 @@ fn a_message_is_a_record_or_many_and_its_parts_are_fields() {
     assert!(!all(&mut built, 1 << 16).contains("tombstone"));
     let mut built = build(&bus, "n: int64; _key: string", &[until_latest()]);
     let rows = all(&mut built, 1 << 16);
-    assert!(rows.contains("! field line null: field \"_key\": expected a value, and the message has none"), "{rows}");
+    assert!(
+        rows.contains("! field line null: field \"_key\": expected a value, and the message has none"),
+        "{rows}"
+    );
 }
 
 /// Messages of one to four records over three partitions, with gaps in the offsets.
@@ -174,7 +176,9 @@ fn a_source_goes_on_in_the_middle_of_a_message_and_gives_again_what_it_gave() {
             while left > 0 {
                 let run = ReplayRun { partition, first, count: left };
                 let block = second.source.replay(run, random.usize(1..200)).unwrap();
-                assert!(block.partition == partition && block.first == first && u64::from(block.count) <= left);
+                assert!(
+                    block.partition == partition && block.first == first && u64::from(block.count) <= left
+                );
                 (first, left) = (first + u64::from(block.count), left - u64::from(block.count));
                 in_the_middle += u32::from(left > 0);
                 again.push(block);
@@ -280,7 +284,8 @@ fn messages_that_were_deleted_are_left_out_if_the_job_says_so() {
     // The order log names two records beyond the commit: they keep their numbers, and are rejects.
     let mut blocks = Vec::new();
     for first in [5, 6] {
-        blocks.push(built.source.replay(ReplayRun { partition: 0, first, count: 7 - first }, 1 << 16).unwrap());
+        blocks
+            .push(built.source.replay(ReplayRun { partition: 0, first, count: 7 - first }, 1 << 16).unwrap());
     }
     blocks.extend(blocks_to_end(&mut built, 1 << 16).unwrap());
     let mut decoder = (built.decoder)(&task()).unwrap();
@@ -378,8 +383,7 @@ fn an_open_transaction_holds_a_bounded_source_up_to_its_end() {
     let mut producer = bus.producer(options).unwrap();
     producer.begin().unwrap();
     let value = "{\"n\":1}".as_bytes();
-    let message =
-        thalweg_kafka::Outgoing { topic: "t", partition: Some(0), key: None, value, headers: &[] };
+    let message = thalweg_kafka::Outgoing { topic: "t", partition: Some(0), key: None, value, headers: &[] };
     producer.send(&message, 1).unwrap();
     producer.acknowledged();
     let mut built = build(&bus, FIELDS, &[until_latest()]);
@@ -438,9 +442,8 @@ fn wrong_options_are_told_with_their_keys() {
         let mistakes = KafkaPlugin::default().check(&options(&entries));
         mistakes.iter().map(|mistake| format!("{}: {}", mistake.key, mistake.error.message())).collect()
     };
-    let property = |name: &str, value: &str| {
-        OptionValue::Lists(vec![(name.to_owned(), vec![value.to_owned()])])
-    };
+    let property =
+        |name: &str, value: &str| OptionValue::Lists(vec![(name.to_owned(), vec![value.to_owned()])]);
     expect_test::expect![[r#"
         type: expected "topics" or "pattern", got neither
         pattern: "topics" and "pattern" are both given

@@ -8,9 +8,9 @@
 //! commit record of the job. The position of the last row is committed with them, as the offset of a group. Rows up to it
 //! are there: a producer that goes on after a crash, or after a commit whose outcome nobody knows, skips them.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -83,6 +83,15 @@ impl Drop for StopGuard {
     }
 }
 
+/// The turn of a sink: held by the thread that delivers for it, so that one which is ended with its job sends nothing
+/// after the first row of the next life of the job in this process.
+pub(super) fn turn_of(id: &str) -> Arc<Mutex<()>> {
+    static TURNS: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+    Arc::clone(turns.entry(id.to_owned()).or_default())
+}
+
 /// An item that was taken and is not delivered.
 struct Pending {
     /// Of the producer's messages.
@@ -148,7 +157,9 @@ impl Deliverer {
         let mut is_closed = false;
         while !(self.stop.is_set() || is_closed && self.pending.is_empty()) {
             let mut is_busy = false;
-            while let Some((item, bytes)) = self.outbox.next_within(usize::MAX) {
+            while !self.stop.is_set()
+                && let Some((item, bytes)) = self.outbox.next_within(usize::MAX)
+            {
                 is_busy = true;
                 self.take(item, bytes, runtime)?;
                 self.settle(runtime)?;
@@ -465,7 +476,9 @@ impl Transactions {
         let mut is_closed = false;
         while !(self.inner.stop.is_set() || is_closed && self.inner.pending.is_empty()) {
             let mut is_busy = false;
-            while let Some((item, bytes)) = self.inner.outbox.next_within(usize::MAX) {
+            while !self.inner.stop.is_set()
+                && let Some((item, bytes)) = self.inner.outbox.next_within(usize::MAX)
+            {
                 is_busy = true;
                 self.take(item, bytes, runtime)?;
                 if self.is_due() {

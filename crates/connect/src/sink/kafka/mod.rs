@@ -12,7 +12,7 @@ pub(crate) mod figures;
 mod parcel;
 
 use std::hash::BuildHasher as _;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use thalweg_flow::{Operator, Output, TaskFactory};
@@ -20,7 +20,7 @@ use thalweg_kafka::{Bus, Compression, ProducerOptions, Wake};
 use thalweg_types::{Batch, Error, Schema};
 
 use self::deliver::{
-    Deliverer, ORIGIN, POSITION, Plan, SharedPosition, Start, Stop, StopGuard, Transactions,
+    Deliverer, ORIGIN, POSITION, Plan, SharedPosition, Start, Stop, StopGuard, Transactions, turn_of,
 };
 use self::encode::{Fields, RowWriter, is_topic};
 use self::figures::SinkFigures;
@@ -283,13 +283,21 @@ impl TopicRows {
         };
         let start = start(context.durable.as_ref())?;
         let is_transactional = plan.options.transactional_id.is_some();
+        let turn = turn_of(&format!(
+            "{} {}",
+            plan.id,
+            context.options.list(BROKERS.key).unwrap_or_default().join(",")
+        ));
         let deliverer = Deliverer::new(plan, bus, Arc::clone(&outbox), retry, figures, stop.clone());
         let runtime = io_runtime()?.handle().clone();
         let deliver = async move {
             let _guard = StopGuard(stop);
-            let work = tokio::task::spawn_blocking(move || match is_transactional {
-                true => Transactions::new(deliverer, &start, shared).run(&start, &runtime),
-                false => deliverer.by_position(&runtime),
+            let work = tokio::task::spawn_blocking(move || {
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                match is_transactional {
+                    true => Transactions::new(deliverer, &start, shared).run(&start, &runtime),
+                    false => deliverer.by_position(&runtime),
+                }
             });
             work.await.map_err(|error| Error::internal("deliver rows to topics").with_source(error))?
         };
