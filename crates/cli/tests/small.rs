@@ -5,6 +5,7 @@
 #![cfg(not(any(
     feature = "http",
     feature = "influxdb",
+    feature = "kafka",
     feature = "postgres",
     feature = "remote-state",
     feature = "sql",
@@ -67,6 +68,15 @@ fn sinks_that_are_left_out_are_named_with_their_feature() {
     let influx = sink("influx", ", url: 'http://127.0.0.1:8086', database: d, measurement: m");
     refused(&influx, "of type \"influx\", which this build does not have", "influxdb");
     refused(&sink("table", ""), "of type \"table\", which this build does not have", "tables");
+    let kafka = sink("kafka", ", brokers: '127.0.0.1:9092', topic: t");
+    refused(&kafka, "of type \"kafka\", which this build does not have", "kafka");
+}
+
+#[test]
+fn sources_that_are_left_out_are_named_with_their_feature() {
+    let job = job("{ type: 'null', input: s }", "");
+    let job = job.replace("type: file, path: in.csv", "type: kafka, brokers: '127.0.0.1:9092', topics: t");
+    refused(&job, "of type \"kafka\", which this build does not have", "kafka");
 }
 
 #[test]

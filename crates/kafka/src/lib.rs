@@ -19,6 +19,8 @@ mod error;
 mod librdkafka;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+#[cfg(all(test, feature = "librdkafka"))]
+mod real_service;
 mod settings;
 
 pub use bus::{

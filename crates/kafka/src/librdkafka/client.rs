@@ -28,8 +28,6 @@ pub(super) fn configured(settings: &Settings) -> Result<ClientConfig, BusError> 
         ("reconnect.backoff.max.ms", "500"),
         ("socket.nagle.disable", "true"),
         ("allow.auto.create.topics", "false"),
-        // A topic that is gone is noticed within seconds.
-        ("topic.metadata.propagation.max.ms", "2000"),
     ] {
         config.set(name, value);
     }

@@ -395,6 +395,17 @@ fn payments() -> JobSnapshot {
         dropped_records: 70,
         refused_datagrams: 3,
     };
+    let partition = thalweg_flow::PartitionCounts {
+        records: 900,
+        position: 950,
+        end: 1_000,
+        lag: 50,
+        lag_seconds: Duration::from_secs(2),
+        in_flight: 25,
+        missing: 4,
+        tombstones: 2,
+        empty: 1,
+    };
     let agent = AgentCounts { datagrams: 90, samples: 800, lost: 6, malformed: 5, unknown: 4, netflow: 2 };
     JobSnapshot {
         name: "payments".to_owned(),
@@ -429,6 +440,7 @@ fn payments() -> JobSnapshot {
             address: None,
             lag: Some(Duration::from_millis(1_500)),
             connections: None,
+            partitions: Some(vec![("t[0]".into(), partition)]),
             datagrams: Some(DatagramStats {
                 total: datagrams,
                 senders: 2,
@@ -456,6 +468,15 @@ fn payments() -> JobSnapshot {
             markers,
             marker_cpu,
             expired: Some(thalweg_connect::Expired { rows: 7, files: 2, bytes: 900 }),
+            delivery: Some(thalweg_connect::DeliveryCounts {
+                acknowledged: 980,
+                retried: 3,
+                in_flight: 700,
+                unaddressed: 1,
+                transactions: 12,
+                transaction_time: Duration::from_millis(90),
+                longest_transaction: Duration::from_millis(20),
+            }),
             tasks: vec![task(0), task(1)],
         }],
         links: vec![LinkSnapshot {

@@ -1,8 +1,10 @@
-//! Jobs whose state is in a store on another machine: killed, started again, and left without the store in between.
+//! Jobs that stand on another system: killed, started again, and left without it in between.
 //!
-//! Ignored unless `cargo xtask test --only services` has started the store.
+//! Ignored unless `cargo xtask test --only services` has started the system.
 
 mod hbase;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod redis;
 
 use std::io::Read;

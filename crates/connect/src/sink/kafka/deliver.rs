@@ -51,6 +51,9 @@ pub(super) const POSITION: &str = "thalweg-position";
 /// Bytes of a transaction at which it is committed early.
 const TRANSACTION: usize = 8 << 20;
 
+/// How long a position may stay without being committed again.
+const REFRESH: Duration = Duration::from_secs(12 * 3_600);
+
 /// How soon the thread looks again that has nothing to do.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -420,6 +423,8 @@ pub(super) struct Transactions {
     bytes: usize,
     /// The position of the last row that was sent.
     last: Option<RowPosition>,
+    /// When the position was committed last.
+    refreshed: Instant,
     /// For the commit records of the job.
     shared: Arc<SharedPosition>,
     /// Whose numbers the positions have: those of the job, or of this process alone.
@@ -456,6 +461,7 @@ impl Transactions {
             begun: Instant::now(),
             bytes: 0,
             last: None,
+            refreshed: Instant::now(),
             shared,
             life: if start.is_durable { "job".to_owned() } else { start.random.to_string() },
         }
@@ -487,6 +493,9 @@ impl Transactions {
             }
             if self.is_due() || (is_closed && self.is_open) {
                 self.commit(runtime)?;
+            }
+            if !self.is_open && self.committed.is_some() && self.refreshed.elapsed() >= REFRESH {
+                self.refresh(runtime)?;
             }
             if !is_busy {
                 is_closed = self.inner.outbox.is_over();
@@ -619,6 +628,16 @@ impl Transactions {
         self.inner.send_all(text, tag, self.committed).map(drop)
     }
 
+    /// Commits the position again, in a transaction without rows: brokers forget one that stays as it is for days.
+    fn refresh(&mut self, runtime: &Handle) -> Result<(), Error> {
+        match self.inner.producer().and_then(|producer| producer.begin()) {
+            Ok(()) => (self.is_open, self.begun, self.bytes) = (true, Instant::now(), 0),
+            Err(error) => return self.recover(error, runtime),
+        }
+        self.last = self.committed;
+        self.commit(runtime)
+    }
+
     fn commit(&mut self, runtime: &Handle) -> Result<(), Error> {
         while self.is_open && !self.inner.stop.is_set() {
             let begun = Instant::now();
@@ -632,7 +651,7 @@ impl Transactions {
             };
             match outcome {
                 Ok(()) => {
-                    self.is_open = false;
+                    (self.is_open, self.refreshed) = (false, Instant::now());
                     self.committed = Some(last);
                     self.shared.set(last);
                     self.inner.figures.note_transaction(begun.elapsed());
