@@ -36,10 +36,16 @@ fn every_key_of_the_schema_has_a_row() {
     fn keys(schema: &Value, found: &mut BTreeSet<String>) {
         match schema {
             Value::Object(map) => {
-                if let Some(Value::Object(properties)) = map.get("properties") {
-                    found.extend(properties.keys().cloned());
+                for (key, value) in map {
+                    match value {
+                        // A key may have this name, too: what is in it are schemas, and not one.
+                        Value::Object(properties) if key == "properties" => {
+                            found.extend(properties.keys().cloned());
+                            properties.values().for_each(|value| keys(value, found));
+                        }
+                        value => keys(value, found),
+                    }
                 }
-                map.values().for_each(|value| keys(value, found));
             }
             Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
             _ => {}

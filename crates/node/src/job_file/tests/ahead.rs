@@ -10,7 +10,7 @@ use super::super::{CheckOptions, JobFile};
 const HOUR: Option<Micros> = Some(3_600_000_000);
 
 /// Required keys of each type of source, and the default of the limit.
-const SOURCES: [(&str, &str, Option<Micros>); 9] = [
+const SOURCES: &[(&str, &str, Option<Micros>)] = &[
     ("file", "path: a.csv, schema: { t: timestamp(s) }, time: t", None),
     ("file", "path: a.csv, follow: true, schema: { t: timestamp(s) }, time: t", HOUR),
     ("stdin", "format: csv, schema: { t: timestamp(s) }, time: t", None),
@@ -20,6 +20,14 @@ const SOURCES: [(&str, &str, Option<Micros>); 9] = [
     ("sflow", "listen: '127.0.0.1:0'", HOUR),
     ("pcap", "path: a.pcap", None),
     ("generator", "count: 1", None),
+    #[cfg(feature = "kafka")]
+    ("kafka", "brokers: '127.0.0.1:9092', topics: t, schema: { t: timestamp(s) }, time: t", HOUR),
+    #[cfg(feature = "kafka")]
+    (
+        "kafka",
+        "brokers: '127.0.0.1:9092', topics: t, until: latest, schema: { t: timestamp(s) }, time: t",
+        None,
+    ),
 ];
 
 fn checked(kind: &str, keys: &str) -> Result<Option<Micros>, String> {
@@ -41,7 +49,7 @@ fn every_type_of_source_takes_a_bound_for_times_that_are_ahead() {
         assert!(SOURCES.iter().any(|(kind, ..)| *kind == plugin.name()), "{} is not tried", plugin.name());
     }
     for (kind, keys, default) in SOURCES {
-        assert_eq!(checked(kind, keys), Ok(default), "{kind}");
+        assert_eq!(checked(kind, keys), Ok(*default), "{kind}");
         let with = |bound: &str| checked(kind, &format!("{keys}, max_ahead: {bound}"));
         assert_eq!(with("5m"), Ok(Some(300_000_000)), "{kind}");
         assert_eq!(with("none"), Ok(None), "{kind}");
