@@ -200,7 +200,7 @@ crate::figures! {
         /// Offsets between the two.
         lag: u64, sum, Gauge, Count, "thalweg_partition_lag",
         "The job reads more slowly than others write: look at `busy` of its operators, and at `in_flight`";
-        /// Age of the newest message that was read, while there are others behind it.
+        /// Age of the newest message that was read, while there are newer ones.
         lag_seconds: Duration, most, Gauge, Seconds, "thalweg_partition_lag_seconds", "As above";
         /// Offsets that were read and that no commit has yet.
         in_flight: u64, sum, Gauge, Count, "thalweg_partition_in_flight",
