@@ -24,6 +24,10 @@ use crate::usage;
 /// Event time of the first payment after the history.
 const BASE: i64 = 1_767_225_600_000;
 
+/// How long a payment may wait for others that leave with it, in milliseconds. Without, the broker has a request for each
+/// of them, and takes most of the cores.
+pub(super) const LINGER_MS: &str = "1";
+
 const HOUR_MS: u64 = 3_600_000;
 const CARDS: u64 = 100_000;
 
@@ -72,7 +76,7 @@ impl Client {
     pub(super) fn new(brokers: &str, topic: &str, answers: &str) -> Result<Self> {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", brokers);
-        let producer = config.clone().set("linger.ms", "0").create().context("make a producer")?;
+        let producer = config.clone().set("linger.ms", LINGER_MS).create().context("make a producer")?;
         config.set("group.id", "bench").set("enable.auto.commit", "false");
         config.set("isolation.level", "read_committed");
         let consumer: BaseConsumer = config.create().context("make a consumer")?;

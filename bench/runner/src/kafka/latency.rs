@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 
-use super::client::{Client, Load};
+use super::client::{Client, LINGER_MS, Load};
 use super::cluster::{Cluster, streams};
 use super::{Options, job};
 use crate::counters::Counters;
@@ -66,7 +66,7 @@ pub(super) fn table(options: &Options, binary: &Path, cluster: &Cluster, report:
     report.heading("Latency");
     let history = if options.quick { 1_000 } else { 100_000 };
     report.say(&format!(
-        "One payment to a topic, its answer from another one, at a fixed rate; a latency counts from the time at which the payment was meant to leave (coordinated omission). {} payments of the last hour are in the window, and as many leave it as enter; 100 k cards. The client (librdkafka) sends without waiting for others and reads what is committed.",
+        "One payment to a topic, its answer from another one, at a fixed rate; a latency counts from the time at which the payment was meant to leave (coordinated omission). {} payments of the last hour are in the window, and as many leave it as enter; 100 k cards. The client (librdkafka) sends with `linger.ms={LINGER_MS}` and reads what is committed.",
         count(history as f64)
     ));
     report.say("Kafka Streams answers without a cache (`--cache 0`), since with one its answers wait for a commit, a second. Its producers wait 100 ms for more records, as they come. Flink is not measured: its peer reads to the end that the topic has when it starts.");
