@@ -19,12 +19,13 @@ pub(crate) struct Options {
 }
 
 /// In the order in which they run. On two cores all of them take less than half an hour, once everything is built.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "windows",
     "features",
     "latency",
     "large-group",
     "recovery",
+    "kafka",
     "relay",
     "sflow",
     "freshness",
@@ -37,7 +38,7 @@ const COMMANDS: [&str; 14] = [
 ];
 
 /// Of these, the commands that leave other systems out where they are asked to.
-const WITH_PEERS: [&str; 3] = ["windows", "features", "part-state"];
+const WITH_PEERS: [&str; 4] = ["windows", "features", "kafka", "part-state"];
 
 #[derive(clap::Parser)]
 struct Line {

@@ -8,6 +8,7 @@
 //! * [`latency`]: one record by HTTP, all answers back, under open-loop load; by length and by number of windows.
 //! * [`large_group`]: a group with millions of values.
 //! * [`recovery`]: more groups than memory, a kill, and the first answer after it.
+//! * [`kafka`]: exact windows from topic to topic, compared with Kafka Streams and Flink.
 //! * [`relay`]: a job that computes nothing.
 //! * [`sflow`]: packet samples over UDP compared with goflow2, and a day of an exchange.
 //! * [`freshness`]: from a datagram to its rows in an answer of SQL.
@@ -29,6 +30,7 @@ mod fio;
 mod flink;
 mod freshness;
 mod job;
+mod kafka;
 mod large_group;
 mod latency;
 mod load;
@@ -86,6 +88,8 @@ enum Bench {
     LargeGroup(large_group::Options),
     /// More groups than memory, a kill, and the first answer after it
     Recovery(recovery::Options),
+    /// Exact windows from a topic of Kafka to another, compared with Kafka Streams and Flink SQL; latency by rate
+    Kafka(kafka::Options),
     /// Records through source, relay and sink
     Relay(relay::Options),
     /// Packet samples over UDP compared with goflow2, and a day of an exchange
@@ -124,6 +128,7 @@ fn run_one(bench: &Bench) -> Result<()> {
         Bench::Latency(options) => latency::run(options),
         Bench::LargeGroup(options) => large_group::run(options),
         Bench::Recovery(options) => recovery::run(options),
+        Bench::Kafka(options) => kafka::run(options),
         Bench::Relay(options) => relay::run(options),
         Bench::Sflow(options) => sflow::run(options),
         Bench::Freshness(options) => freshness::run(options),

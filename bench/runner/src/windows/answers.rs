@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 const HEADER: &str = "ts,card,merchant,amount,card_1h.spent,card_1h.n";
 
 /// The digest that the peers print (`bench/peers/README.md`) of a file of our answers.
-pub(super) fn digest(answers: &Path) -> Result<u64> {
+pub(crate) fn digest(answers: &Path) -> Result<u64> {
     let mut total = 0_u64;
     for line in lines(answers, HEADER)? {
         let line = line?;

@@ -16,11 +16,13 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use self::job::{Job, hourly};
-use self::ours::{Markers, Ours, Speed};
+use self::ours::{Markers, Speed};
 use super::report::{Report, Table, count, mebibytes, micros, times};
 use super::{median, spread};
 use thalweg_harness::project::{self, Profile};
 
+pub(crate) use answers::digest;
+pub(crate) use ours::Ours;
 pub(crate) use smoke::smoke;
 
 #[derive(clap::Args)]

@@ -75,13 +75,13 @@ impl Speed {
 }
 
 /// Our binary and a folder for its files.
-pub(super) struct Ours {
+pub(crate) struct Ours {
     binary: PathBuf,
     folder: PathBuf,
 }
 
 impl Ours {
-    pub(super) fn new(binary: PathBuf, folder: PathBuf) -> Self {
+    pub(crate) fn new(binary: PathBuf, folder: PathBuf) -> Self {
         Self { binary, folder }
     }
 
@@ -90,7 +90,7 @@ impl Ours {
     }
 
     /// A CSV file of generated payments, made once.
-    pub(super) fn payments(&self, count: u64, more: &[&str]) -> Result<PathBuf> {
+    pub(crate) fn payments(&self, count: u64, more: &[&str]) -> Result<PathBuf> {
         let name = format!("payments-{count}{}.csv", more.concat().replace("--", "-"));
         let path = self.folder.join(name);
         if path.is_file() {

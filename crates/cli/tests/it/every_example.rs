@@ -48,8 +48,8 @@ const RUNS: &[Run] = &[
     },
 ];
 
-/// Run by tests below.
-const OTHERS: &[&str] = &["custom", "fraud", "iot"];
+/// Run by tests below; `iot` and `kafka` need a server, so their jobs are only checked.
+const OTHERS: &[&str] = &["custom", "fraud", "iot", "kafka"];
 
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
@@ -180,4 +180,11 @@ fn the_devices_job_is_a_job() {
         let has = table.lines().any(|line| line.trim_start().starts_with(&format!("{field} ")));
         assert!(has, "readings.sql has no column {field}");
     }
+}
+
+/// Its topics are there only with a broker.
+#[test]
+fn the_job_between_topics_is_a_job() {
+    let ended = root().thalweg(&["check", "examples/kafka/job.yaml"]).ends_with(0);
+    assert!(ended.stdout.contains("sink answers (kafka, "), "{}", ended.stdout);
 }

@@ -44,8 +44,14 @@ public final class Load {
         topics.add(topic);
         makeTopics(bootstrap, topics, (int) options.number("--partitions"));
 
+        // One request at a time: a partition that was made a moment ago may refuse the first batch and take the second,
+        // after which the first is out of order for good.
         Map<String, Object> settings =
-                Map.of("bootstrap.servers", bootstrap, "linger.ms", 20, "batch.size", 131_072);
+                Map.of(
+                        "bootstrap.servers", bootstrap,
+                        "linger.ms", 20,
+                        "batch.size", 131_072,
+                        "max.in.flight.requests.per.connection", 1);
         long started = System.nanoTime();
         long records = 0;
         AtomicReference<Exception> failure = new AtomicReference<>();
