@@ -282,11 +282,13 @@ fn replies() -> Schema {
     schema("host: string?; n: int64; reply: string?; part: string?; id: bytes?")
 }
 
-fn reply_batch(rows: &[(Option<&str>, i64, Option<&str>, Option<&str>, Option<&str>)]) -> Batch {
-    let strings =
-        |of: fn(&(Option<&str>, i64, Option<&str>, Option<&str>, Option<&str>)) -> Option<String>| {
-            Arc::new(rows.iter().map(of).collect::<StringViewArray>()) as ArrayRef
-        };
+/// A request: key, number, topic, partition and id.
+type Asked<'a> = (Option<&'a str>, i64, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+
+fn reply_batch(rows: &[Asked<'_>]) -> Batch {
+    let strings = |of: fn(&Asked<'_>) -> Option<String>| {
+        Arc::new(rows.iter().map(of).collect::<StringViewArray>()) as ArrayRef
+    };
     let numbers: ArrayRef = Arc::new(rows.iter().map(|row| row.1).collect::<Int64Array>());
     let ids: arrow_array::BinaryViewArray = rows.iter().map(|row| row.4.map(str::as_bytes)).collect();
     batch(

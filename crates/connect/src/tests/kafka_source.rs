@@ -315,7 +315,7 @@ fn a_new_partition_waits_for_a_commit_record() {
     bus.make_topic("t", 1);
     bus.append(&at(0), stored("{\"n\":0}"));
     let soon = ("refresh", OptionValue::Duration(10_000));
-    let mut built = started(build(&bus, FIELDS, &[soon.clone()]));
+    let mut built = started(build(&bus, FIELDS, std::slice::from_ref(&soon)));
     let commits = built.source.on_commit().unwrap();
     assert_eq!(poll_all(&mut *built.source, 1).len(), 1);
     bus.widen_topic("t", 2);
