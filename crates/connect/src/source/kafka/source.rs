@@ -381,6 +381,43 @@ impl KafkaSource {
         Ok(())
     }
 
+    /// Gives records of a partition that are known to be there, or, where the order log names them, to have been there.
+    fn give(
+        &mut self,
+        partition: PartitionId,
+        count: u64,
+        max_bytes: usize,
+        is_replay: bool,
+    ) -> Result<RawBlock, Error> {
+        let at = self.partition(partition)?;
+        let most = u32::try_from(count).unwrap_or(u32::MAX);
+        if is_replay && self.partitions[at].is_lost {
+            let block = lost(&self.partitions[at]);
+            return Ok(self.block(at, block));
+        }
+        let begun = Instant::now();
+        loop {
+            if let Some(cut) = self.gather(at, max_bytes, most, PAUSE)? {
+                return Ok(self.block(at, cut));
+            }
+            if is_replay && self.partitions[at].is_lost {
+                let block = lost(&self.partitions[at]);
+                return Ok(self.block(at, block));
+            }
+            if begun.elapsed() > PATIENCE {
+                let partition = &self.partitions[at];
+                let (of, place) = (&partition.of, partition.reader.place.offset);
+                let bounds = self.bus.bounds(of)?;
+                if bounds.end <= place {
+                    return Err(cut_short(of, place + 1, bounds));
+                }
+                warn!(source = &*self.plan.source, partition = %of, offset = place, "waiting for a broker to give again what was read");
+                // A while longer, by a broker that may be coming up.
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
     fn partition(&self, partition: PartitionId) -> Result<usize, Error> {
         let at = partition as usize;
         if at < self.partitions.len() {
@@ -521,7 +558,7 @@ impl Source for KafkaSource {
                 run.first, self.next
             )));
         }
-        self.take(run.partition, run.count, max_bytes)
+        self.give(run.partition, run.count, max_bytes, true)
     }
 
     fn is_parted(&self) -> bool {
@@ -554,33 +591,7 @@ impl Source for KafkaSource {
     }
 
     fn take(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
-        let at = self.partition(partition)?;
-        let most = u32::try_from(count).unwrap_or(u32::MAX);
-        if self.partitions[at].is_lost {
-            let block = lost(&self.partitions[at]);
-            return Ok(self.block(at, block));
-        }
-        let begun = Instant::now();
-        loop {
-            if let Some(cut) = self.gather(at, max_bytes, most, PAUSE)? {
-                return Ok(self.block(at, cut));
-            }
-            if self.partitions[at].is_lost {
-                let block = lost(&self.partitions[at]);
-                return Ok(self.block(at, block));
-            }
-            if begun.elapsed() > PATIENCE {
-                let partition = &self.partitions[at];
-                let (of, place) = (&partition.of, partition.reader.place.offset);
-                let bounds = self.bus.bounds(of)?;
-                if bounds.end <= place {
-                    return Err(cut_short(of, place + 1, bounds));
-                }
-                warn!(source = &*self.plan.source, partition = %of, offset = place, "waiting for a broker to give again what was read");
-                // A while longer, by a broker that may be coming up.
-                std::thread::sleep(PAUSE);
-            }
-        }
+        self.give(partition, count, max_bytes, false)
     }
 
     fn finished(&mut self, partition: PartitionId) {
