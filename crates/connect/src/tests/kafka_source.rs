@@ -295,6 +295,25 @@ fn messages_that_were_deleted_are_left_out_if_the_job_says_so() {
     assert_eq!(built.source.partitions().unwrap()()[0].1.missing, 3);
 }
 
+/// Retention that has taken what was read, and nothing else, is no loss: before the start, or between the look at the
+/// offsets and the first message.
+#[test]
+fn messages_that_were_read_may_be_deleted() {
+    for is_later in [false, true] {
+        let (bus, position) = half_read();
+        if !is_later {
+            bus.retain_from(&at(0), 5);
+        }
+        let mut built = build(&bus, FIELDS, &[until_latest()]);
+        built.source.restore(&position).unwrap();
+        if is_later {
+            bus.retain_from(&at(0), 5);
+        }
+        let mut built = started(built);
+        assert_eq!(all(&mut built, 1 << 16).lines().count(), 5, "{is_later}");
+    }
+}
+
 #[test]
 fn retention_that_overtakes_a_running_source_stops_it() {
     let (bus, position) = half_read();

@@ -198,6 +198,8 @@ impl KafkaSource {
                 self.overtaken(at, bounds)?;
             }
             let partition = &mut self.partitions[at];
+            // One that was read and is gone is no loss.
+            partition.to_compare.take_if(|(offset, _)| *offset < bounds.start);
             partition.is_over = partition.end.is_some_and(|end| partition.reader.place.offset >= end);
         }
         Ok(())
@@ -327,7 +329,15 @@ impl KafkaSource {
         if place > bounds.end {
             return Err(cut_short(&of, place, bounds));
         }
-        Err(error.into())
+        let partition = &mut self.partitions[at];
+        if partition.to_compare.take().is_none() {
+            return Err(error.into());
+        }
+        // The message to compare with has gone meanwhile.
+        if let Some(number) = partition.number.take() {
+            self.consumer.unassign(number)?;
+        }
+        Ok(())
     }
 
     fn finished_block(&mut self, at: usize, block: Gathering) -> Option<Cut> {
