@@ -50,8 +50,8 @@ use record::{CommitRecord, CommittedSource, Position};
 pub(crate) use committer::Committer;
 pub use committer::CycleFigures;
 
-/// How long the order log of a job without a journal gathers before it is synced: sinks wait for it, and no client that
-/// would notice waits for them.
+/// How long the order log of a job without a journal gathers before it is synced, where records are not read as they
+/// are made: sinks wait for it, and no client that would notice waits for them.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
 const DAY: Micros = 86_400_000_000;
@@ -84,6 +84,8 @@ pub(crate) struct Store {
     identity: serde_json::Value,
     /// Whether `last` names what no record on the disk does yet.
     is_new: bool,
+    /// Records of a source are read as they are made.
+    is_live: bool,
     /// The job has never run here.
     is_first: bool,
     /// Queries that this start leaves out.
@@ -242,6 +244,7 @@ impl Store {
             durability: LogDurability::Synced,
             identity: serde_json::Value::Null,
             is_new: false,
+            is_live: false,
             dropped: Vec::new(),
             lock: None,
         })
@@ -280,6 +283,7 @@ impl Store {
     ) -> Result<(), Error> {
         self.dropped = dropped.to_vec();
         self.identity = identity::of(job);
+        self.is_live = job.sources.iter().any(|source| source.plugin.is_live(&source.options));
         self.journals = vec![None; job.sources.len()];
         if !self.is_first {
             identity::check(&self.last.job, &self.identity, &job.name)?;
@@ -444,6 +448,7 @@ impl Store {
             durability: asked,
             identity,
             is_new,
+            is_live,
             dropped,
             lock,
             ..
@@ -473,7 +478,9 @@ impl Store {
 
         let group = match group {
             Some(group) => group,
-            // Nobody waits for a reply: fewer and larger turns.
+            // Somebody may wait for a row in a topic, say.
+            None if is_live => log_thread(Duration::ZERO)?,
+            // Nobody waits: fewer and larger turns.
             None => log_thread(UNHURRIED)?,
         };
         let order = Arc::new(DurableOrder::default());
