@@ -4,6 +4,7 @@
 //! its input, and each row has the position from which it was made. Two nodes that work on the same partition send
 //! the same rows, and the receiver drops those that it has.
 //!
+//! * [`frame`]: one message of rows, as bytes.
 //! * [`positions`]: where a row is, and which rows a receiver counts.
 //!
 //! Nothing here does I/O, reads a clock or starts a thread.
@@ -12,4 +13,5 @@
 
 #![deny(unsafe_code)]
 
+pub mod frame;
 pub mod positions;
