@@ -11,8 +11,8 @@ mod target;
 use std::path::PathBuf;
 
 pub use target::{
-    chunk, csv, data_directory, expression, frame, hbase_answer, http, job_file, line_protocol, log, ndjson,
-    query, redis_answer, sflow, sql, stored_state, window,
+    chunk, cluster_frame, csv, data_directory, expression, frame, hbase_answer, http, job_file,
+    line_protocol, log, ndjson, query, redis_answer, sflow, sql, stored_state, window,
 };
 
 /// A decoder under test.
@@ -28,7 +28,7 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     csv::TARGET,
     ndjson::TARGET,
     line_protocol::TARGET,
@@ -37,6 +37,7 @@ pub const TARGETS: [Target; 17] = [
     expression::TARGET,
     chunk::TARGET,
     frame::TARGET,
+    cluster_frame::TARGET,
     log::TARGET,
     redis_answer::TARGET,
     hbase_answer::TARGET,

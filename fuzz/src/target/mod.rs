@@ -1,6 +1,7 @@
 //! One file for each decoder.
 
 pub mod chunk;
+pub mod cluster_frame;
 pub mod csv;
 pub mod data_directory;
 pub mod expression;
