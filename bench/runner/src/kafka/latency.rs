@@ -20,13 +20,16 @@ use thalweg_harness::process;
 /// A system, and how it answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum System {
+    /// None: the client reads the payments themselves.
+    None,
     /// `delivery` of our sink.
     Ours(&'static str),
     /// `--how` of Kafka Streams.
     Streams(&'static str),
 }
 
-const SYSTEMS: [System; 4] = [
+const SYSTEMS: [System; 5] = [
+    System::None,
     System::Ours("positions"),
     System::Ours("transactions"),
     System::Streams("sliding"),
@@ -36,6 +39,7 @@ const SYSTEMS: [System; 4] = [
 impl System {
     fn title(self) -> String {
         match self {
+            Self::None => "no system: the payments themselves are read".to_owned(),
             Self::Ours(delivery) => format!("Thalweg, `{delivery}`"),
             Self::Streams(how) => format!("Kafka Streams, {how}"),
         }
@@ -47,6 +51,7 @@ impl System {
 
     fn name(self) -> &'static str {
         match self {
+            Self::None => "alone",
             Self::Ours(name) | Self::Streams(name) => name,
         }
     }
@@ -129,9 +134,14 @@ pub(super) fn measure(binary: &Path, cluster: &Cluster, system: System, load: &L
     cluster.make(&topic)?;
     cluster.make(&answers)?;
     let address = cluster.address();
-    let client = Client::new(&address, &topic, &answers)?;
+    let is_alone = matches!(system, System::None);
+    let client = Client::new(&address, &topic, if is_alone { &topic } else { &answers })?;
     client.fill(load)?;
     match system {
+        System::None => {
+            client.settle(|| Ok(()))?;
+            under_load(cluster, &client, load, || Ok(Counters::default()))
+        }
         System::Ours(delivery) => {
             let mut source = job::live_source(&address, &topic);
             // Its partitions are worked off one before the other, and each begins an hour back.
