@@ -253,11 +253,11 @@ pub trait Consumer: Send {
     /// If the client refuses.
     fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError>;
 
-    /// Ends reading a partition.
+    /// Goes on in a partition from another offset. What waits of it in the client is dropped.
     ///
     /// # Errors
     /// If the client refuses.
-    fn unassign(&mut self, partition: usize) -> Result<(), BusError>;
+    fn seek(&mut self, partition: usize, offset: i64) -> Result<(), BusError>;
 
     /// Gives messages of a partition to `each` while it returns `true`, in order. Waits for the first one at
     /// most this long. If it returns less than `each` would have taken, [`ConsumerOptions::wake`] is called when there is
@@ -271,6 +271,21 @@ pub trait Consumer: Send {
         wait: Duration,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError>;
+
+    /// As [`Consumer::take`], and the messages stay to be taken. Each call goes on after the one before; what `each` is
+    /// shown and nobody takes waits in the client beside its queue. Ends and errors are told once: by this call, or by
+    /// that one.
+    ///
+    /// # Errors
+    /// As there.
+    fn peek(
+        &mut self,
+        partition: usize,
+        each: &mut dyn FnMut(&Message<'_>) -> bool,
+    ) -> Result<Taken, BusError>;
+
+    /// Has [`Consumer::peek`] begin again, with the first message that was not taken.
+    fn peek_again(&mut self, partition: usize);
 
     /// The offsets of a partition as the last answers of its broker had them; `None` before the first.
     fn bounds(&self, partition: usize) -> Option<Bounds>;

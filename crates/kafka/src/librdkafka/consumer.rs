@@ -123,33 +123,49 @@ impl KafkaConsumer {
         Ok(Self { queues: Vec::new(), partitions: Vec::new(), options, served })
     }
 
-    fn partition(&self, partition: usize) -> Result<&TopicPartition, BusError> {
-        let unknown =
-            || BusError::new(Problem::Other, format!("read partition {partition}"), "it was not assigned");
-        self.partitions.get(partition).ok_or_else(unknown)
+    /// Has the client fetch a partition, into a queue of its own.
+    fn fetched(&self, of: &TopicPartition, offset: i64) -> Result<PartitionQueue, BusError> {
+        let action = || format!("read {of} from offset {offset}");
+        let queue = PartitionQueue::of(self.served.consumer(), of, &self.options.wake)?;
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&of.topic, of.partition, Offset::Offset(offset))
+            .map_err(|error| trouble(action(), &error))?;
+        self.served.consumer().incremental_assign(&list).map_err(|error| trouble(action(), &error))?;
+        Ok(queue)
     }
+
+    fn partition(&self, partition: usize) -> Result<&TopicPartition, BusError> {
+        self.partitions.get(partition).ok_or_else(|| unassigned(partition))
+    }
+
+    fn queue(&mut self, partition: usize) -> Result<&mut PartitionQueue, BusError> {
+        let queue = self.queues.get_mut(partition).and_then(Option::as_mut);
+        queue.ok_or_else(|| unassigned(partition))
+    }
+}
+
+fn unassigned(partition: usize) -> BusError {
+    BusError::new(Problem::Other, format!("read partition {partition}"), "it was not assigned")
 }
 
 impl Consumer for KafkaConsumer {
     fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError> {
-        let action = || format!("read {partition} from offset {offset}");
-        let queue = PartitionQueue::of(self.served.consumer(), partition, &self.options.wake)?;
-        let mut list = TopicPartitionList::new();
-        list.add_partition_offset(&partition.topic, partition.partition, Offset::Offset(offset))
-            .map_err(|error| trouble(action(), &error))?;
-        self.served.consumer().incremental_assign(&list).map_err(|error| trouble(action(), &error))?;
+        let queue = self.fetched(partition, offset)?;
         self.queues.push(Some(queue));
         self.partitions.push(partition.clone());
         Ok(self.queues.len() - 1)
     }
 
-    fn unassign(&mut self, partition: usize) -> Result<(), BusError> {
+    fn seek(&mut self, partition: usize, offset: i64) -> Result<(), BusError> {
         let of = self.partition(partition)?.clone();
+        // Before there is another for the same partition, whose callback it would take away.
         self.queues[partition] = None;
         let mut list = TopicPartitionList::new();
         list.add_partition(&of.topic, of.partition);
         let ended = self.served.consumer().incremental_unassign(&list);
-        ended.map_err(|error| trouble(format!("end reading {of}"), &error))
+        ended.map_err(|error| trouble(format!("end reading {of}"), &error))?;
+        self.queues[partition] = Some(self.fetched(&of, offset)?);
+        Ok(())
     }
 
     fn take(
@@ -158,9 +174,20 @@ impl Consumer for KafkaConsumer {
         wait: Duration,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError> {
-        match self.queues.get_mut(partition) {
-            Some(Some(queue)) => queue.take(wait, each),
-            _ => Ok(Taken::default()),
+        self.queue(partition)?.take(wait, each)
+    }
+
+    fn peek(
+        &mut self,
+        partition: usize,
+        each: &mut dyn FnMut(&Message<'_>) -> bool,
+    ) -> Result<Taken, BusError> {
+        self.queue(partition)?.peek(each)
+    }
+
+    fn peek_again(&mut self, partition: usize) {
+        if let Some(Some(queue)) = self.queues.get_mut(partition) {
+            queue.peek_again();
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct PartitionQueue {
     of: TopicPartition,
     /// Taken out and not yet given; each is destroyed once.
     taken: VecDeque<*mut native::rd_kafka_message_t>,
+    /// How many of them, from the first, were looked at.
+    peeked: usize,
     room: Vec<*mut native::rd_kafka_message_t>,
     /// The library calls this while the queue lives: behind a pointer that does not move.
     _wake: Box<Wake>,
@@ -74,6 +76,7 @@ impl PartitionQueue {
             queue,
             of: of.clone(),
             taken: VecDeque::new(),
+            peeked: 0,
             room: vec![std::ptr::null_mut(); BATCH],
             _wake: wake,
             _client: Arc::clone(client),
@@ -123,23 +126,72 @@ impl PartitionQueue {
         }
     }
 
+    /// As [`crate::Consumer::peek`].
+    pub(super) fn peek(&mut self, each: &mut dyn FnMut(&Message<'_>) -> bool) -> Result<Taken, BusError> {
+        let mut peeked = Taken::default();
+        loop {
+            if self.peeked >= self.taken.len() {
+                self.fetch(Duration::ZERO);
+            }
+            let Some(message) = self.taken.get(self.peeked).copied() else { return Ok(peeked) };
+            // SAFETY: the message was taken out of the queue and is not destroyed while it is in `taken`.
+            let (error, offset) = unsafe { ((*message).err, (*message).offset) };
+            if error == native::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__PARTITION_EOF {
+                peeked.end = Some(offset);
+                self.forget_peeked();
+                continue;
+            }
+            // SAFETY: as above.
+            match unsafe { Self::give(&self.of, message, each) } {
+                Ok(more) => {
+                    peeked.messages += 1;
+                    self.peeked += 1;
+                    if !more {
+                        return Ok(peeked);
+                    }
+                }
+                // It is told with the next call.
+                Err(_) if peeked.messages > 0 => return Ok(peeked),
+                Err(error) => {
+                    self.forget_peeked();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// As [`crate::Consumer::peek_again`].
+    pub(super) fn peek_again(&mut self) {
+        self.peeked = 0;
+    }
+
+    /// Takes out the message that is looked at next.
+    fn forget_peeked(&mut self) {
+        if let Some(message) = self.taken.remove(self.peeked) {
+            // SAFETY: it was taken out of the queue, and nothing refers to it any more.
+            unsafe { native::rd_kafka_message_destroy(message) };
+        }
+    }
+
     fn next(&mut self, wait: Duration) -> Option<*mut native::rd_kafka_message_t> {
         if self.taken.is_empty() {
-            let wait = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
-            // SAFETY: the queue is alive, and `room` has as many places as are named.
-            let count = unsafe {
-                native::rd_kafka_consume_batch_queue(
-                    self.queue,
-                    wait,
-                    self.room.as_mut_ptr(),
-                    self.room.len(),
-                )
-            };
-            // -1 is an error of arguments, which are fixed.
-            let count = usize::try_from(count).unwrap_or(0);
-            self.taken.extend(&self.room[..count]);
+            self.fetch(wait);
         }
-        self.taken.pop_front()
+        let next = self.taken.pop_front();
+        self.peeked = self.peeked.saturating_sub(1);
+        next
+    }
+
+    /// Takes messages out of the library's queue, as many as there are and fit.
+    fn fetch(&mut self, wait: Duration) {
+        let wait = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: the queue is alive, and `room` has as many places as are named.
+        let count = unsafe {
+            native::rd_kafka_consume_batch_queue(self.queue, wait, self.room.as_mut_ptr(), self.room.len())
+        };
+        // -1 is an error of arguments, which are fixed.
+        let count = usize::try_from(count).unwrap_or(0);
+        self.taken.extend(&self.room[..count]);
     }
 
     /// Shows a message to `each`.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::Stored;
 use super::world::World;
 use crate::{
-    Acknowledged, Bounds, BusError, Consumer, ConsumerOptions, GroupOffset, Header, Message, Outgoing,
-    Problem, Producer, ProducerOptions, Sent, Taken, TopicPartition,
+    Acknowledged, Bounds, BusError, Consumer, ConsumerOptions, GroupOffset, Header, Isolation, Message,
+    Outgoing, Problem, Producer, ProducerOptions, Sent, Taken, TopicPartition,
 };
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
@@ -18,8 +18,15 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 pub(super) struct MemoryConsumer {
     world: Arc<Mutex<World>>,
     options: ConsumerOptions,
-    /// By number: where it reads next; `None` once it was ended.
-    partitions: Vec<Option<(TopicPartition, i64)>>,
+    /// By number.
+    partitions: Vec<Reading>,
+}
+
+struct Reading {
+    of: TopicPartition,
+    next: i64,
+    /// Where it looks next; not below `next`.
+    peeked: i64,
 }
 
 impl MemoryConsumer {
@@ -30,12 +37,13 @@ impl MemoryConsumer {
 
 impl Consumer for MemoryConsumer {
     fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError> {
-        self.partitions.push(Some((partition.clone(), offset)));
+        self.partitions.push(Reading { of: partition.clone(), next: offset, peeked: offset });
         Ok(self.partitions.len() - 1)
     }
 
-    fn unassign(&mut self, partition: usize) -> Result<(), BusError> {
-        self.partitions[partition] = None;
+    fn seek(&mut self, partition: usize, offset: i64) -> Result<(), BusError> {
+        let reading = &mut self.partitions[partition];
+        (reading.next, reading.peeked) = (offset, offset);
         Ok(())
     }
 
@@ -45,60 +53,86 @@ impl Consumer for MemoryConsumer {
         _: Duration,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError> {
-        let mut taken = Taken::default();
-        let Some(Some((of, next))) = self.partitions.get_mut(partition) else { return Ok(taken) };
-        loop {
-            let mut world = lock(&self.world);
-            let delays = world.faults.delays;
-            if world.happens(delays) {
-                return Ok(taken);
-            }
-            let Bounds { start, end } = world.bounds(of)?;
-            if *next < start || *next > end {
-                let said = format!("expected an offset from {start} to {end}, got {next}");
-                return Err(BusError::new(Problem::OutOfRange, format!("read {of}"), said));
-            }
-            let Some(stored) = world.next(of, *next, self.options.isolation)?.cloned() else {
-                let end = world.end_for(of, self.options.isolation)?;
-                *next = (*next).max(end);
-                taken.end = Some(end);
-                return Ok(taken);
-            };
-            drop(world);
-            *next = stored.offset + 1;
-            taken.messages += 1;
-            let headers = |each: &mut dyn FnMut(Header<'_>)| {
-                for (name, value) in &stored.headers {
-                    each(Header { name, value: value.as_deref() });
-                }
-            };
-            let message = Message {
-                offset: stored.offset,
-                timestamp: Some(stored.timestamp),
-                key: stored.key.as_deref(),
-                value: stored.value.as_deref(),
-                headers: &headers,
-            };
-            if !each(&message) {
-                return Ok(taken);
-            }
-        }
+        let reading = &mut self.partitions[partition];
+        let outcome = read(&self.world, &reading.of, self.options.isolation, &mut reading.next, each);
+        reading.peeked = reading.peeked.max(reading.next);
+        outcome
+    }
+
+    fn peek(
+        &mut self,
+        partition: usize,
+        each: &mut dyn FnMut(&Message<'_>) -> bool,
+    ) -> Result<Taken, BusError> {
+        let reading = &mut self.partitions[partition];
+        read(&self.world, &reading.of, self.options.isolation, &mut reading.peeked, each)
+    }
+
+    fn peek_again(&mut self, partition: usize) {
+        let reading = &mut self.partitions[partition];
+        reading.peeked = reading.next;
     }
 
     fn bounds(&self, partition: usize) -> Option<Bounds> {
-        let (of, _) = self.partitions.get(partition)?.as_ref()?;
-        lock(&self.world).bounds(of).ok()
+        lock(&self.world).bounds(&self.partitions.get(partition)?.of).ok()
     }
 
     fn commit_group(&mut self, offsets: &[(usize, i64)]) -> Result<(), BusError> {
         let mut world = lock(&self.world);
         for (partition, offset) in offsets {
-            if let Some(Some((of, _))) = self.partitions.get(*partition) {
+            if let Some(Reading { of, .. }) = self.partitions.get(*partition) {
                 let committed = GroupOffset { offset: *offset, metadata: String::new() };
                 world.groups.insert((self.options.group.clone(), of.clone()), committed);
             }
         }
         Ok(())
+    }
+}
+
+/// Shows the messages of a partition to `each`, from `next` on.
+fn read(
+    world: &Mutex<World>,
+    of: &TopicPartition,
+    isolation: Isolation,
+    next: &mut i64,
+    each: &mut dyn FnMut(&Message<'_>) -> bool,
+) -> Result<Taken, BusError> {
+    let mut taken = Taken::default();
+    loop {
+        let mut world = lock(world);
+        let delays = world.faults.delays;
+        if world.happens(delays) {
+            return Ok(taken);
+        }
+        let Bounds { start, end } = world.bounds(of)?;
+        if *next < start || *next > end {
+            let said = format!("expected an offset from {start} to {end}, got {next}");
+            return Err(BusError::new(Problem::OutOfRange, format!("read {of}"), said));
+        }
+        let Some(stored) = world.next(of, *next, isolation)?.cloned() else {
+            let end = world.end_for(of, isolation)?;
+            *next = (*next).max(end);
+            taken.end = Some(end);
+            return Ok(taken);
+        };
+        drop(world);
+        *next = stored.offset + 1;
+        taken.messages += 1;
+        let headers = |each: &mut dyn FnMut(Header<'_>)| {
+            for (name, value) in &stored.headers {
+                each(Header { name, value: value.as_deref() });
+            }
+        };
+        let message = Message {
+            offset: stored.offset,
+            timestamp: Some(stored.timestamp),
+            key: stored.key.as_deref(),
+            value: stored.value.as_deref(),
+            headers: &headers,
+        };
+        if !each(&message) {
+            return Ok(taken);
+        }
     }
 }
 

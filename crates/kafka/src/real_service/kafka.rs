@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Tls;
 use crate::{
     Bounds, Bus, Compression, Consumer, ConsumerOptions, GroupOffset, Header, Isolation, KafkaBus, Mechanism,
-    NewTopic, Outgoing, Problem, Producer, ProducerOptions, Sasl, Sent, Settings, TopicPartition,
+    Message, NewTopic, Outgoing, Problem, Producer, ProducerOptions, Sasl, Sent, Settings, TopicPartition,
 };
 
 /// What xtask says about the broker.
@@ -227,9 +227,55 @@ fn offsets_that_are_not_there_are_named() {
         let found = bus.group_offsets("thalweg.test.bus", std::slice::from_ref(&of)).unwrap();
         (found[0].as_ref().map(|found| found.offset) == Some(7)).then_some(())
     });
-    consumer.unassign(number).unwrap();
+    consumer.seek(number, 5).unwrap();
+    assert_eq!(read(&mut *consumer, number), ["5", "6", "7", "8", "9"]);
     assert_eq!(bus.offsets_at(std::slice::from_ref(&of), 0), Ok(vec![4]));
     assert_eq!(bus.offsets_at(&[of], i64::MAX / 2_000_000), Ok(vec![10]));
+}
+
+#[test]
+#[ignore = "needs Kafka"]
+fn messages_can_be_looked_at_before_they_are_taken() {
+    let bus = bus();
+    let topic = topic(&bus, "looked-at", 1, &[]);
+    let mut producer = bus.producer(options(None)).unwrap();
+    for tag in 0..6 {
+        send(&mut *producer, &topic, tag.to_string().as_bytes(), tag);
+    }
+    written(&mut *producer, 6);
+    let mut consumer = consumer(&bus, Isolation::Committed);
+    let number = consumer.assign(&TopicPartition::new(topic.as_str(), 0), 0).unwrap();
+    let peek = |consumer: &mut dyn Consumer, most: usize| {
+        let (mut found, mut end) = (Vec::new(), None);
+        eventually("so many", || {
+            let peeked = consumer.peek(number, &mut |message| {
+                found.push(String::from_utf8(message.value.unwrap().to_vec()).unwrap());
+                found.len() < most
+            });
+            end = peeked.unwrap().end.or(end);
+            (found.len() == most || end.is_some()).then_some(())
+        });
+        (found, end)
+    };
+    assert_eq!(peek(&mut *consumer, 2).0, ["0", "1"]);
+    assert_eq!(peek(&mut *consumer, 1).0, ["2"]);
+    let mut first = Vec::new();
+    let mut take = |message: &Message<'_>| {
+        first.push(message.offset);
+        false
+    };
+    consumer.take(number, Duration::ZERO, &mut take).unwrap();
+    assert_eq!(first, [0], "what was looked at is there to be taken");
+    assert_eq!(peek(&mut *consumer, 1).0, ["3"], "it goes on where it was");
+    consumer.peek_again(number);
+    assert_eq!(peek(&mut *consumer, 100), (["1", "2", "3", "4", "5"].map(str::to_owned).to_vec(), Some(6)));
+    let mut rest = Vec::new();
+    let mut take = |message: &Message<'_>| {
+        rest.push(message.offset);
+        true
+    };
+    let taken = consumer.take(number, Duration::ZERO, &mut take).unwrap();
+    assert_eq!((taken.messages, taken.end, rest), (5, None, vec![1, 2, 3, 4, 5]), "the end was told");
 }
 
 #[test]
