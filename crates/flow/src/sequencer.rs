@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_types::{Error, Micros, Seq, SeqRange, format_duration};
+use thalweg_types::{Error, Micros, Offset, Seq, SeqRange, format_duration};
 use tracing::warn;
 
 use crate::job::JobCore;
@@ -37,7 +37,7 @@ use replay::Replay;
 
 use crate::{
     Clock, Command, CycleStart, DatagramView, Durability, FindReceived, JobOptions, OrderEntry, OrderEvent,
-    OrderLog, PartitionView, Poll, RawBlock, ReplayRun, Resume, Source, SourceProgress,
+    OrderLog, PartitionView, Poll, RawBlock, ReplayRun, Resume, Source, SourceProgress, Wanted,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -501,6 +501,11 @@ impl Sequencer {
     fn number(&mut self, index: usize, block: RawBlock) -> Result<(), Error> {
         let is_told = self.feeds[index].source.tells_order();
         self.give_range(index, block, is_told)?;
+        self.look_at_size()
+    }
+
+    /// Makes a marker where the cycle has become as large as it may.
+    fn look_at_size(&mut self) -> Result<(), Error> {
         let settings = &self.options.cycle;
         let is_full = settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
             || settings.records.is_some_and(|limit| self.cycle_records >= limit);
@@ -511,27 +516,37 @@ impl Sequencer {
     }
 
     fn give_range(&mut self, index: usize, block: RawBlock, is_told: bool) -> Result<(), Error> {
-        let range = SeqRange::new(self.next, self.next + u64::from(block.count));
-        let event = OrderEvent::Run {
-            source: index,
-            partition: block.partition,
-            offset: block.first,
-            arrival: self.clock.now(),
-        };
-        let entry = OrderEntry { range, event };
-        if is_told {
-            self.log.append_told(entry)?;
-        } else {
-            self.log.append(entry)?;
+        let whole = Wanted { partition: block.partition, count: u64::from(block.count) };
+        self.give_ranges(index, block, &[whole], is_told)
+    }
+
+    /// The same for a block that holds records of several partitions: `runs` has all of them, in order.
+    fn give_ranges(
+        &mut self,
+        index: usize,
+        block: RawBlock,
+        runs: &[Wanted],
+        is_told: bool,
+    ) -> Result<(), Error> {
+        let (mut next, mut offset, arrival) = (self.next, block.first, self.clock.now());
+        for Wanted { partition, count } in runs {
+            let event = OrderEvent::Run { source: index, partition: *partition, offset, arrival };
+            let entry = OrderEntry { range: SeqRange::new(next, next + count), event };
+            if is_told {
+                self.log.append_told(entry)?;
+            } else {
+                self.log.append(entry)?;
+            }
+            (next, offset) = (next + count, offset + count);
         }
-        self.send(index, block, range);
+        self.send(index, block, runs);
         Ok(())
     }
 
-    /// Sends a numbered block on.
-    fn send(&mut self, index: usize, block: RawBlock, range: SeqRange) {
-        let place = Place { source: index, partition: block.partition, offset: block.first };
-        self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
+    /// Sends a numbered block on, which has the records of these runs.
+    fn send(&mut self, index: usize, block: RawBlock, runs: &[Wanted]) {
+        let range = SeqRange::new(self.next, self.next + u64::from(block.count));
+        self.note_places(index, block.first, runs);
         self.next = range.end;
         let feed = &mut self.feeds[index];
         if let Some(find) = &feed.received {
@@ -548,6 +563,17 @@ impl Sequencer {
         let born = Some(Instant::now());
         feed.rings[feed.turn].send(Item { end: range.end, data, control: None, born });
         feed.turn = (feed.turn + 1) % feed.rings.len();
+    }
+
+    /// Keeps the places of records that are numbered next, for a failure that has to name one of them.
+    fn note_places(&self, source: usize, mut offset: Offset, runs: &[Wanted]) {
+        let mut recent = self.core.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next;
+        for Wanted { partition, count } in runs {
+            let place = Place { source, partition: *partition, offset };
+            recent.push(SeqRange::new(next, next + count), place);
+            (next, offset) = (next + count, offset + count);
+        }
     }
 
     /// Whether a marker may follow: not while earlier cycles are on their way to the disk. The cycle grows then.

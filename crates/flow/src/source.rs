@@ -13,9 +13,11 @@ use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
 use crate::{FindReceived, SourcePosition};
 
-/// Some records of one partition, as received.
+/// Some records of one partition, as received; of several, where they were taken in the order of time
+/// ([`Source::take`]).
 #[derive(Clone, Debug)]
 pub struct RawBlock {
+    /// Of the first record.
     pub partition: PartitionId,
     /// Offset of the first record; the block holds `count` with consecutive offsets.
     pub first: Offset,
@@ -85,6 +87,13 @@ impl Waker {
 pub struct ReplayRun {
     pub partition: PartitionId,
     pub first: Offset,
+    pub count: u64,
+}
+
+/// Records of a partition that are wanted, from the position of their source there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub partition: PartitionId,
     pub count: u64,
 }
 
@@ -298,14 +307,20 @@ pub trait Source: Send {
         Err(Error::internal("this source cannot be looked ahead in"))
     }
 
-    /// Gives records of a partition from its position there, one at least and `count` at most, about `max_bytes` of
-    /// them. A scout has seen that they are there.
+    /// Gives the first of the records that are wanted, in this order: one at least, about `max_bytes` of them, and
+    /// all at most. A source whose blocks cannot hold records of several partitions gives those of the first. Offsets in
+    /// the block are consecutive; its partition is the first one. Scouts have seen that the records are there.
     ///
     /// # Errors
     /// If they are not there any more.
-    fn take(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
-        let _ = (partition, count, max_bytes);
+    fn take(&mut self, wanted: &[Wanted], max_bytes: usize) -> Result<RawBlock, Error> {
+        let _ = (wanted, max_bytes);
         Err(Error::internal("this source cannot be told what to give"))
+    }
+
+    /// Whether its blocks can hold records of several partitions, so that it is worth while to want several at once.
+    fn mixes_partitions(&self) -> bool {
+        false
     }
 
     /// The scout of a partition has found its end, and all of it was taken.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use thalweg_flow::{ReplayRun, SourcePosition};
+use thalweg_flow::{ReplayRun, SourcePosition, Wanted};
 
 use super::*;
 use crate::BuiltSource;
@@ -233,7 +233,8 @@ proptest! {
             if wanted == 0 {
                 continue;
             }
-            let block = built.source.take(file as u32, wanted, 1 << 16).unwrap();
+            let wanted = [Wanted { partition: file as u32, count: wanted }];
+            let block = built.source.take(&wanted, 1 << 16).unwrap();
             left[file] -= u64::from(block.count);
             runs.push(ReplayRun { partition: file as u32, first: block.first, count: u64::from(block.count) });
             render(&decode(&mut *decoder, &block).unwrap(), &mut lines);

@@ -13,19 +13,25 @@
 //! After a restart the own time begins with the first record that is read then: the order of records that are not
 //! numbered yet may be another one than without the restart, if records are out of order there.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use thalweg_types::{Error, Micros, PartitionId, Seq, SeqRange};
 
 use super::{FeedState, Sequencer};
-use crate::{Decoded, Decoder, Poll, RawBlock, ScoutReader, Source};
+use crate::{Decoded, Decoder, Poll, RawBlock, ScoutReader, Source, Wanted};
 
 /// Scouts of a source that stay open before their turn has come.
 const MOST_KEPT: usize = 64;
 
 /// Scouts of a source that may be open: each of its partitions has two open files then.
 const MOST_OPEN: usize = 1_000;
+
+/// Runs of records of one partition that a block is made of at most.
+const MOST_RUNS: usize = 1_024;
 
 /// What looks ahead in the partitions of a source.
 pub(crate) struct Scouts {
@@ -49,9 +55,17 @@ enum Head {
     Unknown,
     /// The time of the first one; the scout is closed.
     First(Micros),
-    /// The partition's own time at each, and how many of them the source has given.
-    Times(Vec<Micros>, usize),
+    Times(Times),
     Ended,
+}
+
+struct Times {
+    /// The partition's own time at each.
+    own: Vec<Micros>,
+    /// How many of them the source has given.
+    given: usize,
+    /// Up to where the source is to be asked next.
+    planned: usize,
 }
 
 /// The record that is numbered first has the least of these: own time, place of the source, partition.
@@ -68,20 +82,36 @@ impl Scout {
         Self { reader, source: None, head: Head::Unknown, newest: Micros::MIN }
     }
 
+    /// Of the first record that is not planned yet.
     fn time(&self) -> Option<Micros> {
         match &self.head {
             Head::First(time) => Some(*time),
-            Head::Times(times, given) => Some(times[*given]),
+            Head::Times(times) => times.own.get(times.planned).copied(),
             Head::Unknown | Head::Ended => None,
         }
     }
 
-    /// How many of the records whose times are known are before another partition.
-    fn count_before(&self, other: Option<Rank>, source: usize) -> u64 {
-        let Head::Times(times, given) = &self.head else { return 1 };
-        let rest = &times[*given..];
-        let before = |time: &Micros| other.is_none_or(|other| (*time, source, self.reader.partition) < other);
-        (rest.partition_point(before) as u64).max(1)
+    /// Plans the records whose times are known and before another partition, and one at least; how many these are.
+    fn plan(&mut self, other: Option<Rank>, source: usize) -> u64 {
+        let Head::Times(times) = &mut self.head else { return 0 };
+        let before =
+            |time: &&Micros| other.is_none_or(|other| (**time, source, self.reader.partition) < other);
+        let rest = &times.own[times.planned..];
+        // Mostly few: partitions take turns.
+        let count = rest.iter().skip(1).take_while(before).count() + 1;
+        times.planned += count;
+        count as u64
+    }
+
+    /// The source has given records, and nothing is planned any more.
+    fn give(&mut self, count: usize) {
+        if let Head::Times(times) = &mut self.head {
+            times.given += count;
+            times.planned = times.given;
+            if times.given == times.own.len() {
+                self.head = Head::Unknown;
+            }
+        }
     }
 
     /// Reads until it has records ahead, or has come to its end; what the source said where it has neither. With `is_brief` it
@@ -120,7 +150,8 @@ impl Scout {
             (self.head, self.newest) = (Head::First(times[0]), Micros::MIN);
         } else {
             *open += 1;
-            (self.head, self.source) = (Head::Times(times, 0), Some(source));
+            let times = Times { own: times, given: 0, planned: 0 };
+            (self.head, self.source) = (Head::Times(times), Some(source));
         }
         Ok(None)
     }
@@ -145,65 +176,87 @@ impl Scout {
 }
 
 impl Sequencer {
-    /// Numbers records of that partition whose time is least, of those that are read by time; whether there were any.
+    /// Numbers records of those partitions whose time is least, of those that are read by time; whether there were any.
     pub(super) fn take_by_time(&mut self) -> Result<bool, Error> {
-        let (mut least, mut second): (Option<Rank>, Option<Rank>) = (None, None);
+        let mut are_known = true;
         for index in 0..self.feeds.len() {
             if self.feeds[index].scouts.is_none() || self.feeds[index].state == FeedState::Ended {
                 continue;
             }
             self.asking = Some(index);
-            let is_known = self.look_ahead(index)?;
+            are_known &= self.look_ahead(index)?;
             self.asking = None;
-            // Nothing can be numbered before the time of all is known.
-            if !is_known {
-                return Ok(false);
-            }
-            let scouts = self.feeds[index].scouts.iter().flat_map(|scouts| scouts.left.iter().flatten());
-            for rank in scouts.filter_map(|scout| Some((scout.time()?, index, scout.reader.partition))) {
-                if least.is_none_or(|least| rank < least) {
-                    (least, second) = (Some(rank), least);
-                } else if second.is_none_or(|second| rank < second) {
-                    second = Some(rank);
-                }
-            }
         }
-        let Some((_, index, partition)) = least else { return Ok(false) };
+        // Nothing can be numbered before the time of all is known.
+        if !are_known {
+            return Ok(false);
+        }
+        // By rank, and the place among the scouts of their source.
+        let mut next: BinaryHeap<Reverse<(Rank, usize)>> = BinaryHeap::new();
+        for (index, feed) in self.feeds.iter().enumerate() {
+            let scouts = feed.scouts.iter().flat_map(|scouts| scouts.left.iter().flatten()).enumerate();
+            next.extend(scouts.filter_map(|(place, scout)| {
+                Some(Reverse(((scout.time()?, index, scout.reader.partition), place)))
+            }));
+        }
+        let Some(&Reverse(((_, index, _), _))) = next.peek() else { return Ok(false) };
         let feed = &mut self.feeds[index];
         if !feed.has_room() {
             return Ok(false);
         }
-        let Some(scouts) = &mut feed.scouts else { return Ok(false) };
-        let scout = scouts.left.iter_mut().flatten().find(|scout| scout.reader.partition == partition);
-        let Some(scout) = scout else { return Ok(false) };
         self.asking = Some(index);
         let (block_bytes, now) = (self.options.block_bytes, self.clock.now());
-        if matches!(scout.head, Head::First(_)) {
-            if scouts.open >= MOST_OPEN {
-                return Err(Error::user(format!(
-                    "source {:?} has more than {MOST_OPEN} files whose times overlap, and cannot read them by time",
-                    feed.name
-                ))
-                .with_hint("put them together, or read them one after the other: `order: arrival`"));
+        let most = if feed.source.mixes_partitions() { MOST_RUNS } else { 1 };
+        let Some(scouts) = &mut feed.scouts else { return Ok(false) };
+        let left = scouts.left.get_or_insert_default();
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        while let Some(Reverse(((_, source, partition), place))) = next.pop() {
+            if source != index || wanted.len() == most {
+                break;
             }
-            scout.look(&mut scouts.open, &mut *scouts.decoder, false, block_bytes, now)?;
+            let scout = &mut left[place];
+            if matches!(scout.head, Head::First(_)) {
+                if !wanted.is_empty() {
+                    break;
+                }
+                if scouts.open >= MOST_OPEN {
+                    return Err(Error::user(format!(
+                        "source {:?} has more than {MOST_OPEN} files whose times overlap, and cannot read them by time",
+                        feed.name
+                    ))
+                    .with_hint("put them together, or read them one after the other: `order: arrival`"));
+                }
+                scout.look(&mut scouts.open, &mut *scouts.decoder, false, block_bytes, now)?;
+                if !matches!(scout.head, Head::Times(_)) {
+                    return Ok(false);
+                }
+            }
+            let other = next.peek().map(|Reverse((rank, _))| *rank);
+            wanted.push(Wanted { partition, count: scout.plan(other, index) });
+            places.push(place);
+            match scout.time() {
+                Some(time) => next.push(Reverse(((time, index, partition), place))),
+                // What comes after it is not known.
+                None => break,
+            }
         }
-        let count = scout.count_before(second, index);
-        let block = feed.source.take(partition, count, block_bytes)?;
-        let taken = block.count as usize;
-        if taken == 0 || taken as u64 > count || block.partition != partition {
+        let block = feed.source.take(&wanted, block_bytes)?;
+        let mut rest = u64::from(block.count);
+        let most: u64 = wanted.iter().map(|wanted| wanted.count).sum();
+        if rest == 0 || rest > most || block.partition != wanted[0].partition {
             return Err(Error::internal(format!(
-                "source {:?} was to give {count} records of partition {partition} and gave {taken} of {}",
-                feed.name, block.partition
+                "source {:?} was to give {most} records, the first of partition {}, and gave {rest}, the first of {}",
+                feed.name, wanted[0].partition, block.partition
             )));
         }
-        if let Head::Times(times, given) = &mut scout.head {
-            *given += taken;
-            if *given == times.len() {
-                scout.head = Head::Unknown;
-            }
+        for (wanted, place) in wanted.iter_mut().zip(places) {
+            wanted.count = wanted.count.min(rest);
+            rest -= wanted.count;
+            left[place].give(wanted.count as usize);
         }
-        self.number(index, block)?;
+        wanted.retain(|wanted| wanted.count > 0);
+        self.give_ranges(index, block, &wanted, false)?;
+        self.look_at_size()?;
         self.asking = None;
         Ok(true)
     }
@@ -224,23 +277,23 @@ impl Sequencer {
                 none.insert(readers.map(Scout::new).collect())
             }
         };
-        let mut has_ended = false;
-        for scout in left.iter_mut() {
-            if is_known(scout) {
-                continue;
-            }
-            feed.woken.store(false, Ordering::Release);
+        feed.woken.store(false, Ordering::Release);
+        let (mut has_ended, mut waits) = (false, None);
+        // All are asked, so that those that have nothing yet fetch it at the same time.
+        for scout in left.iter_mut().filter(|scout| !is_known(scout)) {
             let is_brief = scout.source.is_none() && scouts.open >= MOST_KEPT;
             let decoder = &mut *scouts.decoder;
             if let Some(said) = scout.look(&mut scouts.open, decoder, is_brief, block_bytes, now)? {
-                feed.state = FeedState::Waiting(match said {
+                let until = match said {
                     Poll::PendingUntil(until) => Some(until),
                     _ => None,
-                });
-                return Ok(false);
-            }
-            feed.state = FeedState::Ready;
-            if matches!(scout.head, Head::Ended) {
+                };
+                let sooner = |other: Option<Instant>| match (until, other) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+                waits = Some(waits.map_or(until, sooner));
+            } else if matches!(scout.head, Head::Ended) {
                 feed.source.finished(scout.reader.partition);
                 has_ended = true;
             }
@@ -248,6 +301,11 @@ impl Sequencer {
         if has_ended {
             left.retain(|scout| !matches!(scout.head, Head::Ended));
         }
+        if let Some(until) = waits {
+            feed.state = FeedState::Waiting(until);
+            return Ok(false);
+        }
+        feed.state = FeedState::Ready;
         if left.is_empty() {
             feed.end();
         }

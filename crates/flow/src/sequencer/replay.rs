@@ -12,7 +12,7 @@ use thalweg_types::{Error, SeqRange};
 use super::{Pace, Sequencer, TURN};
 use crate::ring::Control;
 use crate::worker::Verdict;
-use crate::{Command, CommandMaker, LeftBlock, OrderEntry, OrderEvent, ReplayRun};
+use crate::{Command, CommandMaker, LeftBlock, OrderEntry, OrderEvent, ReplayRun, Wanted};
 
 /// The entries of a log, one after the other.
 type Entries = Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>;
@@ -138,11 +138,10 @@ impl Sequencer {
                 let block = feed.give_again(run, self.options.block_bytes)?;
                 let count = u64::from(block.count);
                 self.asking = None;
-                let range = SeqRange::new(self.next, self.next + count);
-                self.send(source, block, range);
-                if range.end < entry.range.end {
+                self.send(source, block, &[Wanted { partition, count }]);
+                if self.next < entry.range.end {
                     let event = OrderEvent::Run { source, partition, offset: offset + count, arrival };
-                    self.keep(OrderEntry { range: SeqRange::new(range.end, entry.range.end), event });
+                    self.keep(OrderEntry { range: SeqRange::new(self.next, entry.range.end), event });
                 }
             }
             OrderEvent::Tick { now } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use thalweg_flow::{
     Decoded, Decoder, Input, JobState, NodeId, Partitioning, Payload, Poll, RawBlock, ScoutReader, Source,
-    SourceNode,
+    SourceNode, Wanted,
 };
 use thalweg_types::{Error, Micros, PartitionId, SeqRange};
 
@@ -18,7 +18,12 @@ type Times = Arc<Vec<Option<Micros>>>;
 struct Timed {
     partitions: Vec<Timeline>,
     block: u64,
+    /// Its blocks have records of several partitions.
+    mixes: bool,
 }
+
+/// The records of a block: their partitions, and their numbers there.
+type Places = Vec<(PartitionId, u64)>;
 
 #[derive(Clone)]
 struct Timeline {
@@ -64,10 +69,24 @@ impl Source for Timed {
         Ok(self.partitions.iter().enumerate().map(reader).collect())
     }
 
-    fn take(&mut self, partition: PartitionId, count: u64, _max_bytes: usize) -> Result<RawBlock, Error> {
+    fn take(&mut self, wanted: &[Wanted], _max_bytes: usize) -> Result<RawBlock, Error> {
+        assert!(self.mixes || wanted.len() == 1, "it has not said that it mixes partitions");
         // Fewer than were asked for, sometimes.
-        let count = count.min(self.block.max(2) - 1);
-        Ok(block(partition, &mut self.partitions[partition as usize], count))
+        let most = self.block.max(2) as usize - 1;
+        let mut places = Places::new();
+        for Wanted { partition, count } in wanted {
+            let of = &mut self.partitions[*partition as usize];
+            let count = (*count).min((most - places.len()) as u64);
+            places.extend((of.next..of.next + count).map(|number| (*partition, number)));
+            of.next += count;
+        }
+        let (partition, count) = (places[0].0, places.len() as u32);
+        let payload = Payload::Other { data: Arc::new(places), bytes: 0 };
+        Ok(RawBlock { partition, first: 0, count, payload })
+    }
+
+    fn mixes_partitions(&self) -> bool {
+        self.mixes
     }
 
     fn finished(&mut self, partition: PartitionId) {
@@ -91,11 +110,15 @@ fn place(source: i64, partition: usize) -> i64 {
 
 impl Decoder for DecodeTimes {
     fn decode(&mut self, block: &RawBlock, range: SeqRange, _arrival: Micros) -> Result<Decoded, Error> {
-        let partition = block.partition as usize;
+        let places = match &block.payload {
+            Payload::Other { data, .. } => data.downcast_ref::<Places>().unwrap().clone(),
+            _ => (block.first..block.first + u64::from(block.count)).map(|n| (block.partition, n)).collect(),
+        };
         let row = |index: u64| {
-            let offset = block.first + index;
-            let n = self.partitions[partition][offset as usize]?;
-            Some(Row { seq: range.start + index, n, k: place(self.source, partition), v: offset as i64 })
+            let (partition, number) = places[index as usize];
+            let partition = partition as usize;
+            let n = self.partitions[partition][number as usize]?;
+            Some(Row { seq: range.start + index, n, k: place(self.source, partition), v: number as i64 })
         };
         let rows: Vec<Row> = (0..u64::from(block.count)).filter_map(row).collect();
         Ok(Decoded::new(batch_of(&rows, range)))
@@ -106,7 +129,7 @@ impl Decoder for DecodeTimes {
 type Sources = [Vec<(Vec<Option<Micros>>, u64)>];
 
 /// Reads sources; (time, place, offset) in the order in which they came.
-fn read(sources: &Sources, block: u64, decoders: u32) -> Vec<(i64, i64, i64)> {
+fn read(sources: &Sources, block: u64, decoders: u32, mixes: bool) -> Vec<(i64, i64, i64)> {
     let mut build = Build::new("by time");
     let mut inputs = Vec::new();
     for (number, partitions) in sources.iter().enumerate() {
@@ -119,7 +142,7 @@ fn read(sources: &Sources, block: u64, decoders: u32) -> Vec<(i64, i64, i64)> {
         let partitions = partitions.iter().enumerate().map(timeline).collect();
         build.graph.sources.push(SourceNode {
             name: format!("s{number}").into(),
-            source: Box::new(Timed { partitions, block }),
+            source: Box::new(Timed { partitions, block, mixes }),
             by_time: true,
             decoder: Box::new(move |_| {
                 Ok(Box::new(DecodeTimes { source: number as i64, partitions: times.clone() }))
@@ -180,12 +203,13 @@ proptest! {
         all in prop::collection::vec(prop::collection::vec((times(), 0_u64..40), 1..4), 1..4),
         block in 1_u64..50,
         decoders in 1_u32..3,
+        mixes in any::<bool>(),
     ) {
         let mut sources = all;
         for (times, next) in sources.iter_mut().flatten() {
             *next = (*next).min(times.len() as u64);
         }
-        prop_assert_eq!(read(&sources, block, decoders), expected(&sources));
+        prop_assert_eq!(read(&sources, block, decoders, mixes), expected(&sources));
     }
 }
 
@@ -194,5 +218,7 @@ proptest! {
 fn many_partitions_that_follow_one_another_are_read_in_their_order() {
     let day = |day: i64| ((0..50).map(|step| Some(100 * day + step)).collect(), 0);
     let sources = [(0..200).map(day).collect::<Vec<_>>()];
-    assert_eq!(read(&sources, 20, 2), expected(&sources));
+    for mixes in [false, true] {
+        assert_eq!(read(&sources, 20, 2, mixes), expected(&sources));
+    }
 }

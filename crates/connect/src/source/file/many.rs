@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use thalweg_flow::{Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, SourceProgress};
+use thalweg_flow::{Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, SourceProgress, Wanted};
 use thalweg_types::{Error, Micros, Offset, PartitionId};
 use tracing::{info, warn};
 
@@ -173,6 +173,22 @@ impl FilesSource {
         }
         Ok(pairs)
     }
+
+    /// Gives records of a file from its place on, `count` at most.
+    fn give(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
+        let number = partition as usize;
+        let Some(file) = self.files.get_mut(number) else {
+            return Err(Error::user(format!(
+                "{count} records were read after the last commit from file {} of the source, and there are {} now",
+                number + 1,
+                self.files.len()
+            ))
+            .with_hint(FILE_CHANGED));
+        };
+        let file = file.open(&self.format, self.goes_on)?;
+        let cut = file.find_again(self.next, count, max_bytes)?;
+        Ok(self.block(number, cut))
+    }
 }
 
 impl Source for FilesSource {
@@ -259,7 +275,7 @@ impl Source for FilesSource {
                 run.first, self.next
             )));
         }
-        self.take(run.partition, run.count, max_bytes)
+        self.give(run.partition, run.count, max_bytes)
     }
 
     fn is_parted(&self) -> bool {
@@ -279,19 +295,11 @@ impl Source for FilesSource {
         Ok(self.files.iter().enumerate().filter(|(_, file)| !file.is_over).map(reader).collect())
     }
 
-    fn take(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
-        let number = partition as usize;
-        let Some(file) = self.files.get_mut(number) else {
-            return Err(Error::user(format!(
-                "{count} records were read after the last commit from file {} of the source, and there are {} now",
-                number + 1,
-                self.files.len()
-            ))
-            .with_hint(FILE_CHANGED));
+    fn take(&mut self, wanted: &[Wanted], max_bytes: usize) -> Result<RawBlock, Error> {
+        let Some(Wanted { partition, count }) = wanted.first() else {
+            return Err(Error::internal("no records are wanted"));
         };
-        let file = file.open(&self.format, self.goes_on)?;
-        let cut = file.find_again(self.next, count, max_bytes)?;
-        Ok(self.block(number, cut))
+        self.give(*partition, *count, max_bytes)
     }
 
     fn finished(&mut self, partition: PartitionId) {
