@@ -17,7 +17,7 @@ fn list(texts: &[&str]) -> OptionValue {
     OptionValue::List(texts.iter().map(|text| (*text).to_owned()).collect())
 }
 
-fn stored(value: &str) -> Stored {
+pub(super) fn stored(value: &str) -> Stored {
     Stored {
         offset: 0,
         timestamp: 0,
@@ -27,7 +27,7 @@ fn stored(value: &str) -> Stored {
     }
 }
 
-fn at(partition: i32) -> TopicPartition {
+pub(super) fn at(partition: i32) -> TopicPartition {
     TopicPartition::new("t", partition)
 }
 
@@ -42,11 +42,11 @@ fn plugin(bus: &MemoryBus) -> KafkaPlugin {
     KafkaPlugin::on(Arc::new(move |_| Ok(Arc::new(bus.clone()) as Arc<dyn Bus>)))
 }
 
-fn build(bus: &MemoryBus, fields: &str, more: &[(&str, OptionValue)]) -> BuiltSource {
+pub(super) fn build(bus: &MemoryBus, fields: &str, more: &[(&str, OptionValue)]) -> BuiltSource {
     plugin(bus).build(context_of(fields, more, true)).expect("a source that can be built")
 }
 
-fn started(mut built: BuiltSource) -> BuiltSource {
+pub(super) fn started(mut built: BuiltSource) -> BuiltSource {
     built.source.start(Waker::new(|| {})).expect("a source that starts");
     built
 }
@@ -70,7 +70,7 @@ fn blocks_to_end(built: &mut BuiltSource, block_bytes: usize) -> Result<Vec<RawB
     }
 }
 
-fn until_latest() -> (&'static str, OptionValue) {
+pub(super) fn until_latest() -> (&'static str, OptionValue) {
     ("until", text("latest"))
 }
 
@@ -116,7 +116,7 @@ fn a_message_is_a_record_or_many_and_its_parts_are_fields() {
 }
 
 /// Messages of one to four records over three partitions, with gaps in the offsets.
-fn filled(seed: u64, messages: usize) -> (MemoryBus, u64) {
+pub(super) fn filled(seed: u64, messages: usize) -> (MemoryBus, u64) {
     let faults = Faults { delays: 100, ..Faults::default() };
     let bus = MemoryBus::new(seed, faults);
     bus.make_topic("t", 3);

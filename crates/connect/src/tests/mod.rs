@@ -12,6 +12,8 @@ mod http;
 mod influx;
 mod journal;
 #[cfg(feature = "kafka")]
+mod kafka_by_time;
+#[cfg(feature = "kafka")]
 mod kafka_sink;
 #[cfg(feature = "kafka")]
 mod kafka_source;

@@ -68,7 +68,7 @@ impl Kept {
         Self { offset, timestamp, key, headers, digest: digest(message) }
     }
 
-    fn push_to(&self, messages: &mut Messages, records: u32, before: u32, parts: &[MetaField]) {
+    fn push_to(&self, messages: &mut Messages, origin: u32, records: u32, before: u32, parts: &[MetaField]) {
         let headers = |each: &mut dyn FnMut(Header<'_>)| {
             for (name, value) in &self.headers {
                 each(Header { name, value: value.as_deref() });
@@ -76,17 +76,15 @@ impl Kept {
         };
         let Self { offset, timestamp, .. } = *self;
         let key = self.key.as_deref();
-        messages.push(
-            &Message { offset, timestamp, key, value: None, headers: &headers },
-            records,
-            before,
-            parts,
-        );
+        let message = Message { offset, timestamp, key, value: None, headers: &headers };
+        messages.push(origin, &message, records, before, parts);
     }
 }
 
 /// Reads the messages of one partition.
 pub(super) struct PartitionReader {
+    /// The number of the partition in the source.
+    origin: u32,
     splitter: Box<dyn Splitter>,
     /// Bytes that the splitter has been given.
     given: u64,
@@ -106,13 +104,29 @@ pub(super) struct Gathering {
     messages: Messages,
     refused: Option<(Cow<'static, str>, Cow<'static, str>)>,
     most_bytes: usize,
+    /// Records of all partitions.
+    most_in_all: u32,
+    /// Records up to which it may grow now.
     most_records: u32,
     is_full: bool,
 }
 
 impl Gathering {
+    /// `most_records` is what it may have of all partitions together.
     pub(super) fn new(messages: Messages, most_bytes: usize, most_records: u32) -> Self {
-        Self { data: Vec::new(), count: 0, messages, refused: None, most_bytes, most_records, is_full: false }
+        let (most_in_all, most_records) = (most_records.max(1), most_records.max(1));
+        let (data, count, refused, is_full) = (Vec::new(), 0, None, false);
+        Self { data, count, messages, refused, most_bytes, most_in_all, most_records, is_full }
+    }
+
+    /// Has it take so many records more at most, and never more than it may have in all.
+    pub(super) fn allow(&mut self, more: u64) {
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.most_records = self.count.saturating_add(more).min(self.most_in_all);
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -152,10 +166,10 @@ impl Gathering {
 }
 
 impl PartitionReader {
-    pub(super) fn new(format: &dyn RecordFormat, place: Place) -> Self {
-        let splitter = format.splitter();
-        let waiting = VecDeque::new();
-        Self { splitter, given: 0, place, waiting, tombstones: 0, empty: 0, of_wire_format: 0 }
+    /// `origin` is the number of the partition in the source.
+    pub(super) fn new(origin: usize, format: &dyn RecordFormat, place: Place) -> Self {
+        let (origin, splitter, waiting) = (origin as u32, format.splitter(), VecDeque::new());
+        Self { origin, splitter, given: 0, place, waiting, tombstones: 0, empty: 0, of_wire_format: 0 }
     }
 
     /// Whether a message that was taken has records that are in no block yet.
@@ -177,20 +191,45 @@ impl PartitionReader {
                 return Ok(());
             }
             if piece.cut.count > block.room() {
-                piece.split(&*reading.format, block.room())?.add_to(&mut self.place, reading, block);
+                piece.split(&*reading.format, block.room())?.add_to(
+                    self.origin,
+                    &mut self.place,
+                    reading,
+                    block,
+                );
                 return Ok(());
             }
             let Some(piece) = self.waiting.pop_front() else { return Ok(()) };
-            piece.add_to(&mut self.place, reading, block);
+            piece.add_to(self.origin, &mut self.place, reading, block);
         }
         Ok(())
     }
 
-    /// Adds a message, which is not below the place; what does not fit waits. Whether there is room for another.
+    /// Adds a message that a client has given, unless it is below the place, or not below the end: that sets `is_at_end`.
+    /// Whether to go on.
     ///
     /// # Errors
     /// As [`PartitionReader::go_on`].
-    pub(super) fn add(
+    pub(super) fn add_up_to(
+        &mut self,
+        end: Option<i64>,
+        is_at_end: &mut bool,
+        message: &Message<'_>,
+        reading: &Reading,
+        block: &mut Gathering,
+    ) -> Result<bool, Error> {
+        if message.offset < self.place.offset {
+            return Ok(true);
+        }
+        if end.is_some_and(|end| message.offset >= end) {
+            *is_at_end = true;
+            return Ok(false);
+        }
+        self.add(message, reading, block)
+    }
+
+    /// Adds a message, which is not below the place; what does not fit waits. Whether there is room for another.
+    fn add(
         &mut self,
         message: &Message<'_>,
         reading: &Reading,
@@ -238,7 +277,7 @@ impl PartitionReader {
             && split.skip + split.bytes == value.len()
         {
             block.append(&value[split.skip..], split.records);
-            block.messages.push(message, split.records, 0, &reading.parts);
+            block.messages.push(self.origin, message, split.records, 0, &reading.parts);
             self.pass(message);
             return Ok(!block.is_full());
         }
@@ -318,7 +357,7 @@ impl Piece {
         Ok(split)
     }
 
-    fn add_to(self, place: &mut Place, reading: &Reading, block: &mut Gathering) {
+    fn add_to(self, origin: u32, place: &mut Place, reading: &Reading, block: &mut Gathering) {
         let Self { cut, message, before, is_last } = self;
         match cut.context.as_ref().and_then(|context| context.refused.clone()) {
             None => block.append(&cut.data, cut.count),
@@ -329,7 +368,7 @@ impl Piece {
                 (block.refused, block.is_full) = (refused, true);
             }
         }
-        message.push_to(&mut block.messages, cut.count, before, &reading.parts);
+        message.push_to(&mut block.messages, origin, cut.count, before, &reading.parts);
         *place = match is_last {
             true => {
                 Place { offset: message.offset + 1, row: 0, last: Some((message.offset, message.digest)) }

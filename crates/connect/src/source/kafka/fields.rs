@@ -210,33 +210,33 @@ fn column(
     text: usize,
     missing: &mut Vec<(usize, Cow<'static, str>)>,
 ) -> ArrayRef {
-    let places = kept.iter().map(|index| messages.of(*index));
+    let found = kept.iter().map(|index| messages.of(*index));
     match part {
         MetaField::Topic => {
             let mut topics = StringViewBuilder::with_capacity(kept.len());
-            kept.iter().for_each(|_| topics.append_value(&*messages.topic));
+            found.for_each(|found| topics.append_value(&*found.origin.topic));
             Arc::new(topics.finish())
         }
-        MetaField::Partition => Arc::new(Int64Array::from(vec![i64::from(messages.partition); kept.len()])),
-        MetaField::Offset => Arc::new(Int64Array::from_iter_values(places.map(|(_, offset, _)| offset))),
+        MetaField::Partition => {
+            Arc::new(Int64Array::from_iter_values(found.map(|found| i64::from(found.origin.partition))))
+        }
+        MetaField::Offset => Arc::new(Int64Array::from_iter_values(found.map(|found| found.offset))),
         MetaField::Timestamp => {
             let unit = match field.data_type {
                 DataType::Timestamp(unit) => unit,
                 _ => TimeUnit::Milli,
             };
-            let times: Vec<Option<i64>> = places
-                .map(|(message, ..)| {
-                    messages.parts[message].timestamp.and_then(|millis| in_unit(unit, millis))
-                })
+            let times: Vec<Option<i64>> = found
+                .map(|found| messages.parts[found.message].timestamp.and_then(|millis| in_unit(unit, millis)))
                 .collect();
             note_nulls(field, times.iter().map(Option::is_none), missing);
             let nulls: NullBuffer = times.iter().map(Option::is_some).collect();
             unit.column(times.iter().map(|time| time.unwrap_or_default()).collect(), Some(nulls))
         }
         MetaField::Key | MetaField::Header(_) => {
-            let texts: Vec<Option<&[u8]>> = places
-                .map(|(message, ..)| {
-                    let range = messages.parts[message].texts[text].as_ref()?;
+            let texts: Vec<Option<&[u8]>> = found
+                .map(|found| {
+                    let range = messages.parts[found.message].texts[text].as_ref()?;
                     Some(&messages.bytes[range.start as usize..range.end as usize])
                 })
                 .collect();

@@ -1,24 +1,37 @@
 //! What a block knows about its messages: where each record is from, and the parts of a message that are fields on wish.
 //!
-//! Messages are kept in runs, one per message; where each is one record and offsets follow one another, which is nearly
-//! always, one number says it all.
+//! Messages are kept one by one; where each is one record and offsets follow one another, which is nearly always so in
+//! blocks of one partition, one number says it all.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
-use thalweg_kafka::Message;
+use thalweg_kafka::{Message, TopicPartition};
 
 use super::super::cut::RecordPlaces;
 use super::fields::MetaField;
 
-/// The messages of a block, in order.
+/// A partition that messages are from.
 #[derive(Debug)]
-pub(crate) struct Messages {
+pub(super) struct Origin {
     /// Topic and partition, as `topic[3]`.
     pub(super) label: Arc<str>,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
+}
+
+impl Origin {
+    pub(super) fn new(of: &TopicPartition) -> Self {
+        Self { label: of.to_string().into(), topic: Arc::clone(&of.topic), partition: of.partition }
+    }
+}
+
+/// The messages of a block, in order.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    /// By the numbers that their source gave them.
+    origins: Arc<[Origin]>,
     places: Places,
     /// One for each message, where fields need them.
     pub(super) parts: Vec<Parts>,
@@ -28,10 +41,33 @@ pub(crate) struct Messages {
 
 #[derive(Debug)]
 enum Places {
-    /// Each record is a message, and their offsets follow one another.
-    Dense { first: i64, count: u32 },
-    /// For each message the number of records up to its end, its offset, and how many of its records came before.
-    Each(Vec<(u32, i64, u32)>),
+    /// Each record is a message of one partition, and their offsets follow one another.
+    Dense {
+        origin: u32,
+        first: i64,
+        count: u32,
+    },
+    Each(Vec<OneMessage>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OneMessage {
+    /// Records of the block up to its end.
+    end: u32,
+    origin: u32,
+    offset: i64,
+    /// How many of its records came before.
+    before: u32,
+}
+
+/// The message of a record.
+pub(super) struct Found<'a> {
+    /// Its number in the block.
+    pub(super) message: usize,
+    pub(super) origin: &'a Origin,
+    pub(super) offset: i64,
+    /// Which record of the message it is.
+    pub(super) row: u32,
 }
 
 /// The parts of a message beside its value.
@@ -45,20 +81,25 @@ pub(super) struct Parts {
 }
 
 impl Messages {
-    pub(super) fn new(label: &Arc<str>, topic: &Arc<str>, partition: i32) -> Self {
+    pub(super) fn new(origins: &Arc<[Origin]>) -> Self {
         Self {
-            label: Arc::clone(label),
-            topic: Arc::clone(topic),
-            partition,
-            places: Places::Dense { first: 0, count: 0 },
+            origins: Arc::clone(origins),
+            places: Places::Dense { origin: 0, first: 0, count: 0 },
             parts: Vec::new(),
             bytes: Vec::new(),
         }
     }
 
-    /// Adds a message of which the block has `records` records, after `before` that an earlier block has.
-    pub(super) fn push(&mut self, message: &Message<'_>, records: u32, before: u32, fields: &[MetaField]) {
-        self.place(message.offset, records, before);
+    /// Adds a message of a partition of which the block has `records` records, after `before` that an earlier block has.
+    pub(super) fn push(
+        &mut self,
+        origin: u32,
+        message: &Message<'_>,
+        records: u32,
+        before: u32,
+        fields: &[MetaField],
+    ) {
+        self.place(origin, message.offset, records, before);
         if fields.is_empty() {
             return;
         }
@@ -82,47 +123,54 @@ impl Messages {
         self.parts.push(Parts { timestamp: message.timestamp, texts });
     }
 
-    fn place(&mut self, offset: i64, records: u32, before: u32) {
+    fn place(&mut self, origin: u32, offset: i64, records: u32, before: u32) {
         match &mut self.places {
-            Places::Dense { first, count }
-                if records == 1 && before == 0 && (*count == 0 || *first + i64::from(*count) == offset) =>
+            Places::Dense { count: 0, .. } if records == 1 && before == 0 => {
+                self.places = Places::Dense { origin, first: offset, count: 1 };
+            }
+            Places::Dense { origin: one, first, count }
+                if records == 1 && before == 0 && *one == origin && *first + i64::from(*count) == offset =>
             {
-                if *count == 0 {
-                    *first = offset;
-                }
                 *count += 1;
             }
-            Places::Dense { first, count } => {
-                let mut each: Vec<_> = (0..*count).map(|n| (n + 1, *first + i64::from(n), 0)).collect();
-                each.push((*count + records, offset, before));
-                self.places = Places::Each(each);
+            Places::Dense { origin: one, first, count } => {
+                let (one, first, count) = (*one, *first, *count);
+                let each = (0..count).map(|n| OneMessage {
+                    end: n + 1,
+                    origin: one,
+                    offset: first + i64::from(n),
+                    before: 0,
+                });
+                let last = OneMessage { end: count + records, origin, offset, before };
+                self.places = Places::Each(each.chain([last]).collect());
             }
             Places::Each(each) => {
-                let end = each.last().map_or(0, |(end, ..)| *end);
-                each.push((end + records, offset, before));
+                let end = each.last().map_or(0, |last| last.end) + records;
+                each.push(OneMessage { end, origin, offset, before });
             }
         }
     }
 
-    /// Message of a record, by its number in the block: its number and offset, and which record of the message it is.
-    pub(super) fn of(&self, index: u32) -> (usize, i64, u32) {
-        match &self.places {
-            Places::Dense { first, .. } => (index as usize, first + i64::from(index), 0),
+    /// Message of a record, by its number in the block.
+    pub(super) fn of(&self, index: u32) -> Found<'_> {
+        let (message, origin, offset, row) = match &self.places {
+            Places::Dense { origin, first, .. } => (index as usize, *origin, first + i64::from(index), 0),
             Places::Each(each) => {
-                let at = each.partition_point(|(end, ..)| *end <= index).min(each.len().saturating_sub(1));
-                let begin = if at == 0 { 0 } else { each[at - 1].0 };
-                let (_, offset, before) = each[at];
-                (at, offset, before + index.saturating_sub(begin))
+                let at = each.partition_point(|one| one.end <= index).min(each.len().saturating_sub(1));
+                let begin = if at == 0 { 0 } else { each[at - 1].end };
+                let OneMessage { origin, offset, before, .. } = each[at];
+                (at, origin, offset, before + index.saturating_sub(begin))
             }
-        }
+        };
+        Found { message, origin: &self.origins[origin as usize], offset, row }
     }
 }
 
 impl RecordPlaces for Messages {
     /// `topic[3]@1234`, with `+N` for the records of a message after its first.
     fn place_of(&self, index: u32) -> String {
-        let (_, offset, row) = self.of(index);
-        let mut text = format!("{}@{offset}", self.label);
+        let Found { origin, offset, row, .. } = self.of(index);
+        let mut text = format!("{}@{offset}", origin.label);
         if row > 0 {
             let _ = write!(text, "+{row}");
         }
@@ -146,16 +194,33 @@ mod tests {
 
     #[test]
     fn each_record_knows_its_message() {
-        let mut messages = Messages::new(&"t[2]".into(), &"t".into(), 2);
+        let origins = [2, 5].map(|partition| Origin::new(&TopicPartition::new("t", partition)));
+        let mut messages = Messages::new(&origins.into());
         for offset in [7, 8] {
-            messages.push(&message(offset), 1, 0, &[]);
+            messages.push(0, &message(offset), 1, 0, &[]);
         }
-        assert_eq!((0..2).map(|n| messages.of(n)).collect::<Vec<_>>(), [(0, 7, 0), (1, 8, 0)]);
         assert!(matches!(messages.places, Places::Dense { .. }));
-        // A gap, a message of three records, the rest of one that began before.
-        messages.push(&message(10), 3, 0, &[]);
-        messages.push(&message(11), 1, 4, &[]);
-        let places: Vec<String> = (0..6).map(|n| messages.place_of(n)).collect();
-        assert_eq!(places, ["t[2]@7", "t[2]@8", "t[2]@10", "t[2]@10+1", "t[2]@10+2", "t[2]@11+4"]);
+        let place = |messages: &Messages, index| {
+            let Found { message, offset, row, .. } = messages.of(index);
+            (message, offset, row)
+        };
+        assert_eq!([0, 1].map(|n| place(&messages, n)), [(0, 7, 0), (1, 8, 0)]);
+        // A gap, a message of three records, the rest of one that began before, and one of another partition.
+        messages.push(0, &message(10), 3, 0, &[]);
+        messages.push(0, &message(11), 1, 4, &[]);
+        messages.push(1, &message(12), 1, 0, &[]);
+        let places: Vec<String> = (0..7).map(|n| messages.place_of(n)).collect();
+        assert_eq!(places, ["t[2]@7", "t[2]@8", "t[2]@10", "t[2]@10+1", "t[2]@10+2", "t[2]@11+4", "t[5]@12"]);
+        assert_eq!(place(&messages, 4), (2, 10, 2));
+    }
+
+    #[test]
+    fn offsets_that_go_on_in_another_partition_are_not_of_the_first() {
+        let origins = [0, 1].map(|partition| Origin::new(&TopicPartition::new("t", partition)));
+        let mut messages = Messages::new(&origins.into());
+        for (origin, offset) in [(1, 7), (0, 8), (1, 8)] {
+            messages.push(origin, &message(offset), 1, 0, &[]);
+        }
+        assert_eq!([0, 1, 2].map(|n| messages.place_of(n)), ["t[1]@7", "t[0]@8", "t[1]@8"]);
     }
 }

@@ -7,6 +7,7 @@
 //! The parts: messages cut into records (`cutting`), parts of messages as fields (`fields`), where reading goes on
 //! (`place`), new partitions (`watch`), the source itself (`source`).
 
+mod ahead;
 mod cutting;
 mod fields;
 mod figures;

@@ -5,15 +5,16 @@
 //! partition that is found while the job runs waits until a commit record has it: before that its number is nobody's.
 //!
 //! Nothing of a partition waits here but the rest of one message: the client's own queue is the buffer, and it fetches
-//! no more while that is full.
+//! no more while that is full. By event time a block has records of several partitions; scouts ([`super::ahead`]) look at
+//! the messages that the client holds, and leave them there.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_flow::{
-    CommitView, PartitionView, Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, Waker,
+    CommitView, PartitionView, Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, Waker, Wanted,
 };
 use thalweg_kafka::{
     Bounds, Bus, BusError, Consumer, ConsumerOptions, Isolation, Problem, Topic, TopicId, TopicPartition,
@@ -22,9 +23,10 @@ use thalweg_kafka::{
 use thalweg_types::{Error, Micros, Offset, PartitionId};
 use tracing::{info, warn};
 
+use super::ahead::{Ahead, Begin};
 use super::cutting::{Gathering, PartitionReader, Reading};
 use super::figures::{Figures, PartitionFigures};
-use super::messages::Messages;
+use super::messages::{Messages, Origin};
 use super::place::{self, Known, Place, digest};
 use super::watch::{Watch, topic_made_anew};
 use crate::source::BlockContext;
@@ -58,7 +60,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Partition {
     of: TopicPartition,
     id: Option<TopicId>,
-    label: Arc<str>,
     reader: PartitionReader,
     /// Its number in the client, once it is assigned.
     number: Option<usize>,
@@ -74,6 +75,8 @@ struct Partition {
     is_lost: bool,
     /// The message before the place has still to be compared.
     to_compare: Option<(i64, u32)>,
+    /// The block under construction has asked it.
+    is_asked: bool,
     figures: Arc<PartitionFigures>,
 }
 
@@ -108,11 +111,25 @@ impl Shared {
     }
 }
 
+/// The consumer of a source. Only the sequencer's thread locks it: the source, and its scouts.
+#[derive(Clone)]
+pub(super) struct Client(Arc<Mutex<Box<dyn Consumer>>>);
+
+impl Client {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn Consumer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) struct KafkaSource {
     plan: Plan,
     bus: Arc<dyn Bus>,
-    consumer: Box<dyn Consumer>,
+    client: Client,
     partitions: Vec<Partition>,
+    /// Of these partitions, in their order; made when it is needed.
+    origins: Arc<[Origin]>,
+    /// Those that the block under construction has asked.
+    asked: Vec<usize>,
     /// What the topics had when the source was made.
     topics: Vec<Topic>,
     /// The job has commit records.
@@ -140,12 +157,14 @@ impl KafkaSource {
     ) -> Result<Self, Error> {
         let shared =
             Arc::new(Shared { waker: OnceLock::new(), news: Mutex::default(), figures: Figures::default() });
-        let consumer = consumer(&plan, &bus, &shared, known.len())?;
+        let client = Client(Arc::new(Mutex::new(consumer(&plan, &bus, &shared, known.len())?)));
         let mut source = Self {
             plan,
             bus,
-            consumer,
+            client,
             partitions: Vec::new(),
+            origins: Arc::new([]),
+            asked: Vec::new(),
             topics,
             goes_on,
             watch: Some(watch),
@@ -167,9 +186,8 @@ impl KafkaSource {
             false => None,
         };
         self.partitions.push(Partition {
-            label: of.to_string().into(),
             figures: self.shared.figures.add(&of, place.offset),
-            reader: PartitionReader::new(&*self.plan.reading.format, place),
+            reader: PartitionReader::new(self.partitions.len(), &*self.plan.reading.format, place),
             is_over: end.is_some_and(|end| place.offset >= end),
             of,
             id,
@@ -179,6 +197,7 @@ impl KafkaSource {
             is_new: false,
             is_lost: false,
             to_compare: place.last,
+            is_asked: false,
         });
         let added = self.partitions.last_mut();
         added.ok_or_else(|| Error::internal("a partition was added and is not there"))
@@ -208,25 +227,18 @@ impl KafkaSource {
     /// The place is before the first message that is there.
     fn overtaken(&mut self, at: usize, bounds: Bounds) -> Result<(), Error> {
         let partition = &mut self.partitions[at];
-        let of = &partition.of;
-        let missing = bounds.start - partition.reader.place.offset;
-        if self.plan.missing == Missing::Refuse {
-            return Err(Error::corrupt(format!(
-                "{of} begins at offset {}, expected offset {}: {missing} messages were deleted before they were read",
-                bounds.start, partition.reader.place.offset
-            ))
-            .with_hint(format!(
-                "put them back if you can; to go on without them: --set sources.{}.missing=skip",
-                self.plan.source
-            )));
-        }
-        warn!(source = &*self.plan.source, partition = %of, missing, "messages were deleted before they were read: going on without them");
-        partition.figures.missing.fetch_add(missing.unsigned_abs(), Ordering::Relaxed);
+        overtaken(&self.plan, &partition.of, &partition.figures, partition.reader.place.offset, bounds)?;
         partition.is_lost = true;
-        partition.reader = PartitionReader::new(&*self.plan.reading.format, Place::at(bounds.start));
+        self.go_to(at, Place::at(bounds.start))
+    }
+
+    /// Reads on from another place.
+    fn go_to(&mut self, at: usize, place: Place) -> Result<(), Error> {
+        let partition = &mut self.partitions[at];
+        partition.reader = PartitionReader::new(at, &*self.plan.reading.format, place);
         partition.to_compare = None;
-        if let Some(number) = partition.number.take() {
-            self.consumer.unassign(number)?;
+        if let Some(number) = partition.number {
+            self.client.lock().seek(number, place.offset)?;
         }
         Ok(())
     }
@@ -239,34 +251,44 @@ impl KafkaSource {
         }
         // From the message before, to see that it is still the one that was read.
         let from = partition.to_compare.map_or(partition.reader.place.offset, |(offset, _)| offset);
-        let number = self.consumer.assign(&partition.of, from)?;
+        let number = self.client.lock().assign(&partition.of, from)?;
         partition.number = Some(number);
         Ok(number)
     }
 
-    /// Records of a partition, `most` at most.
-    fn gather(
-        &mut self,
-        at: usize,
-        max_bytes: usize,
-        most: u32,
-        wait: Duration,
-    ) -> Result<Option<Cut>, Error> {
+    fn origins(&mut self) -> &Arc<[Origin]> {
+        if self.origins.len() != self.partitions.len() {
+            self.origins = self.partitions.iter().map(|partition| Origin::new(&partition.of)).collect();
+        }
+        &self.origins
+    }
+
+    /// A block without records.
+    fn new_block(&mut self, max_bytes: usize) -> Gathering {
+        let messages = Messages::new(self.origins());
+        let most = self.plan.reading.format.block_records();
+        Gathering::new(messages, max_bytes, most)
+    }
+
+    /// Adds records of a partition, as many as the block allows; waits for the first one of a block.
+    fn gather(&mut self, at: usize, block: &mut Gathering, wait: Duration) -> Result<(), Error> {
         let number = self.assigned(at)?;
         let plan = &self.plan;
         let partition = &mut self.partitions[at];
-        let most = most.min(plan.reading.format.block_records()).max(1);
-        let messages = Messages::new(&partition.label, &partition.of.topic, partition.of.partition);
-        let mut block = Gathering::new(messages, max_bytes, most);
+        if !std::mem::replace(&mut partition.is_asked, true) {
+            self.asked.push(at);
+        }
+        let before = block.count();
         let reader = &mut partition.reader;
-        reader.go_on(&plan.reading, &mut block)?;
+        reader.go_on(&plan.reading, block)?;
         if block.is_full() || reader.is_waiting() {
-            return Ok(self.finished_block(at, block));
+            partition.took(block.count() - before);
+            return Ok(());
         }
         let wait = if block.is_empty() { wait } else { Duration::ZERO };
         let (compare, end) = (&mut partition.to_compare, partition.end);
-        let (mut failure, mut newest, mut seen_end) = (None, None, partition.seen_end);
-        let taken = self.consumer.take(number, wait, &mut |message| {
+        let (mut failure, mut newest, mut is_at_end) = (None, None, false);
+        let taken = self.client.lock().take(number, wait, &mut |message| {
             if let Some((offset, expected)) = *compare
                 && message.offset <= offset
             {
@@ -277,15 +299,8 @@ impl KafkaSource {
                 return true;
             }
             *compare = None;
-            if message.offset < reader.place.offset {
-                return true;
-            }
-            if end.is_some_and(|end| message.offset >= end) {
-                seen_end = i64::MAX;
-                return false;
-            }
             newest = message.timestamp;
-            match reader.add(message, &plan.reading, &mut block) {
+            match reader.add_up_to(end, &mut is_at_end, message, &plan.reading, block) {
                 Ok(more) => more,
                 Err(error) => {
                     failure = Some(Fails(error));
@@ -301,11 +316,14 @@ impl KafkaSource {
         if let Some(newest) = newest {
             partition.figures.newest.store(newest, Ordering::Relaxed);
         }
+        let count = block.count() - before;
+        partition.took(count);
         match taken {
             Ok(taken) => {
-                partition.seen_end = seen_end.max(taken.end.unwrap_or(0));
+                let seen_end = if is_at_end { i64::MAX } else { taken.end.unwrap_or(0) };
+                partition.seen_end = partition.seen_end.max(seen_end);
                 let is_at_end = end.is_some_and(|end| partition.seen_end >= end);
-                partition.is_over = is_at_end && !partition.reader.is_waiting() && block.is_empty();
+                partition.is_over = is_at_end && !partition.reader.is_waiting() && count == 0;
             }
             Err(error) if error.is_passing() => {
                 warn!(source = &*self.plan.source, %error, "waiting for a broker");
@@ -315,7 +333,7 @@ impl KafkaSource {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(self.finished_block(at, block))
+        Ok(())
     }
 
     fn out_of_range(&mut self, at: usize, error: BusError) -> Result<(), Error> {
@@ -329,35 +347,34 @@ impl KafkaSource {
         if place > bounds.end {
             return Err(cut_short(&of, place, bounds));
         }
-        let partition = &mut self.partitions[at];
-        if partition.to_compare.take().is_none() {
+        if partition.to_compare.is_none() {
             return Err(error.into());
         }
         // The message to compare with has gone meanwhile.
-        if let Some(number) = partition.number.take() {
-            self.consumer.unassign(number)?;
-        }
-        Ok(())
+        let place = partition.reader.place;
+        self.go_to(at, place)
     }
 
-    fn finished_block(&mut self, at: usize, block: Gathering) -> Option<Cut> {
-        let has_parts = !self.plan.reading.parts.is_empty();
-        let partition = &mut self.partitions[at];
-        let figures = &partition.figures;
-        figures.position.store(partition.reader.place.offset, Ordering::Relaxed);
-        if let Some(bounds) = partition.number.and_then(|number| self.consumer.bounds(number)) {
-            figures.end.fetch_max(bounds.end, Ordering::Relaxed);
+    /// Ends a block; `None` if no record came.
+    fn finish(&mut self, block: Gathering) -> Option<Cut> {
+        for at in self.asked.drain(..) {
+            let partition = &mut self.partitions[at];
+            partition.is_asked = false;
+            let figures = &partition.figures;
+            figures.position.store(partition.reader.place.offset, Ordering::Relaxed);
+            if let Some(bounds) = partition.number.and_then(|number| self.client.lock().bounds(number)) {
+                figures.end.fetch_max(bounds.end, Ordering::Relaxed);
+            }
+            figures.tombstones.store(partition.reader.tombstones, Ordering::Relaxed);
+            figures.empty.store(partition.reader.empty, Ordering::Relaxed);
         }
-        figures.tombstones.store(partition.reader.tombstones, Ordering::Relaxed);
-        figures.empty.store(partition.reader.empty, Ordering::Relaxed);
-        block.finish(has_parts)
+        block.finish(!self.plan.reading.parts.is_empty())
     }
 
-    fn block(&mut self, at: usize, cut: Cut) -> RawBlock {
+    fn block(&mut self, partition: PartitionId, cut: Cut) -> RawBlock {
         let (first, count) = (self.next, cut.count);
         self.next += u64::from(count);
-        self.partitions[at].figures.records.fetch_add(u64::from(count), Ordering::Relaxed);
-        RawBlock { partition: at as PartitionId, first, count, payload: cut.into_payload() }
+        RawBlock { partition, first, count, payload: cut.into_payload() }
     }
 
     /// Takes in what was found out meanwhile.
@@ -383,7 +400,7 @@ impl KafkaSource {
                 offsets.extend(partition.number.map(|number| (number, offset)));
             }
             if !offsets.is_empty()
-                && let Err(error) = self.consumer.commit_group(&offsets)
+                && let Err(error) = self.client.lock().commit_group(&offsets)
             {
                 tracing::debug!(source = &*self.plan.source, %error, "the group's offsets are not committed");
             }
@@ -391,28 +408,17 @@ impl KafkaSource {
         Ok(())
     }
 
-    /// Gives records of a partition that are known to be there, or, where the order log names them, to have been there.
-    fn give(
-        &mut self,
-        partition: PartitionId,
-        count: u64,
-        max_bytes: usize,
-        is_replay: bool,
-    ) -> Result<RawBlock, Error> {
-        let at = self.partition(partition)?;
-        let most = u32::try_from(count).unwrap_or(u32::MAX);
-        if is_replay && self.partitions[at].is_lost {
-            let block = lost(&self.partitions[at]);
-            return Ok(self.block(at, block));
-        }
+    /// Adds records of a partition that are known to be there, or, where the order log names them, to have been there:
+    /// one at least. `false` where they are lost.
+    fn wait_for(&mut self, at: usize, block: &mut Gathering, is_replay: bool) -> Result<bool, Error> {
         let begun = Instant::now();
         loop {
-            if let Some(cut) = self.gather(at, max_bytes, most, PAUSE)? {
-                return Ok(self.block(at, cut));
-            }
             if is_replay && self.partitions[at].is_lost {
-                let block = lost(&self.partitions[at]);
-                return Ok(self.block(at, block));
+                return Ok(false);
+            }
+            self.gather(at, block, PAUSE)?;
+            if !block.is_empty() {
+                return Ok(true);
             }
             if begun.elapsed() > PATIENCE {
                 let partition = &self.partitions[at];
@@ -440,6 +446,12 @@ impl KafkaSource {
     }
 }
 
+impl Partition {
+    fn took(&self, records: u32) {
+        self.figures.records.fetch_add(u64::from(records), Ordering::Relaxed);
+    }
+}
+
 /// Why a message was not added.
 enum Failure {
     /// It is another one than was read at this offset.
@@ -461,7 +473,34 @@ fn consumer(
     Ok(bus.consumer(options)?)
 }
 
-fn cut_short(of: &TopicPartition, offset: i64, bounds: Bounds) -> Error {
+/// The first message that a partition has is after the place where reading was to go on: refused, or left out.
+///
+/// # Errors
+/// Where nothing may be left out.
+pub(super) fn overtaken(
+    plan: &Plan,
+    of: &TopicPartition,
+    figures: &PartitionFigures,
+    place: i64,
+    bounds: Bounds,
+) -> Result<(), Error> {
+    let missing = bounds.start - place;
+    if plan.missing == Missing::Refuse {
+        return Err(Error::corrupt(format!(
+            "{of} begins at offset {}, expected offset {place}: {missing} messages were deleted before they were read",
+            bounds.start
+        ))
+        .with_hint(format!(
+            "put them back if you can; to go on without them: --set sources.{}.missing=skip",
+            plan.source
+        )));
+    }
+    warn!(source = &*plan.source, partition = %of, missing, "messages were deleted before they were read: going on without them");
+    figures.missing.fetch_add(missing.unsigned_abs(), Ordering::Relaxed);
+    Ok(())
+}
+
+pub(super) fn cut_short(of: &TopicPartition, offset: i64, bounds: Bounds) -> Error {
     Error::corrupt(format!(
         "{of} ends at offset {}, expected offset {offset} at least: messages that were read are not there any more",
         bounds.end
@@ -523,8 +562,10 @@ impl Source for KafkaSource {
             if self.partitions[at].is_over || self.partitions[at].is_new {
                 continue;
             }
-            if let Some(cut) = self.gather(at, max_bytes, u32::MAX, Duration::ZERO)? {
-                return Ok(Poll::Block(self.block(at, cut)));
+            let mut block = self.new_block(max_bytes);
+            self.gather(at, &mut block, Duration::ZERO)?;
+            if let Some(cut) = self.finish(block) {
+                return Ok(Poll::Block(self.block(at as PartitionId, cut)));
             }
         }
         if self.plan.is_bounded && self.partitions.iter().all(|partition| partition.is_over) {
@@ -568,7 +609,18 @@ impl Source for KafkaSource {
                 run.first, self.next
             )));
         }
-        self.give(run.partition, run.count, max_bytes, true)
+        let at = self.partition(run.partition)?;
+        let mut block = self.new_block(max_bytes);
+        block.allow(run.count);
+        let cut = match self.wait_for(at, &mut block, true)? {
+            true => self.finish(block),
+            false => {
+                self.partitions[at].took(1);
+                Some(lost(&self.partitions[at].of))
+            }
+        };
+        let cut = cut.ok_or_else(|| Error::internal("a block has a record and is empty"))?;
+        Ok(self.block(run.partition, cut))
     }
 
     fn is_parted(&self) -> bool {
@@ -576,32 +628,63 @@ impl Source for KafkaSource {
     }
 
     fn scouts(&mut self) -> Result<Vec<ScoutReader>, Error> {
+        let ids: Vec<usize> = (0..self.partitions.len()).filter(|at| !self.partitions[*at].is_over).collect();
+        // All at once: each client asks a broker for all of its partitions together.
+        for at in &ids {
+            self.assigned(*at)?;
+            if self.partitions[*at].reader.is_waiting() {
+                // The rest of a message has to be seen by both.
+                let place = self.partitions[*at].reader.place;
+                self.go_to(*at, place)?;
+            }
+        }
+        let origins = Arc::clone(self.origins());
         let mut scouts = Vec::new();
-        for (at, partition) in self.partitions.iter().enumerate().filter(|(_, partition)| !partition.is_over)
-        {
-            let (plan, bus) = (self.plan.clone(), Arc::clone(&self.bus));
-            let known = Known { of: partition.of.clone(), id: partition.id, place: partition.reader.place };
-            let (end, shared) = (partition.end, Arc::clone(&self.shared));
-            let open = move || {
-                let plan = Plan { queue: SCOUT_QUEUE, ..plan.clone() };
-                let (bus, known) = (Arc::clone(&bus), known.clone());
-                let mut source =
-                    KafkaSource::new(plan, bus, Vec::new(), vec![known], false, Watch::nothing())?;
-                // Both have to end at the same message.
-                source.partitions[0].end = end;
-                // What the client of a scout has wakes the source itself.
-                if let Some(waker) = shared.waker.get() {
-                    let _ = source.shared.waker.set(waker.clone());
-                }
-                Ok(Box::new(source) as Box<dyn Source>)
+        for at in ids {
+            let partition = &self.partitions[at];
+            let Some(number) = partition.number else { continue };
+            let begin = Begin {
+                at,
+                number,
+                of: partition.of.clone(),
+                place: partition.reader.place,
+                end: partition.end,
+                plan: self.plan.clone(),
+                bus: Arc::clone(&self.bus),
+                client: self.client.clone(),
+                origins: Arc::clone(&origins),
+                figures: Arc::clone(&partition.figures),
             };
+            let open = move || Ok(Box::new(Ahead::new(begin.clone())) as Box<dyn Source>);
             scouts.push(ScoutReader { partition: at as PartitionId, open: Box::new(open) });
         }
         Ok(scouts)
     }
 
-    fn take(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
-        self.give(partition, count, max_bytes, false)
+    fn take(&mut self, wanted: &[Wanted], max_bytes: usize) -> Result<RawBlock, Error> {
+        self.look_at_news()?;
+        let Some(first) = wanted.first() else { return Err(Error::internal("no records are wanted")) };
+        let mut block = self.new_block(max_bytes);
+        for Wanted { partition, count } in wanted {
+            let at = self.partition(*partition)?;
+            let all = u64::from(block.count()) + count;
+            block.allow(*count);
+            if block.is_empty() {
+                self.wait_for(at, &mut block, false)?;
+            } else {
+                self.gather(at, &mut block, Duration::ZERO)?;
+            }
+            // Records of the next partition are after all of these.
+            if u64::from(block.count()) < all {
+                break;
+            }
+        }
+        let cut = self.finish(block).ok_or_else(|| Error::internal("a block has a record and is empty"))?;
+        Ok(self.block(first.partition, cut))
+    }
+
+    fn mixes_partitions(&self) -> bool {
+        true
     }
 
     fn finished(&mut self, partition: PartitionId) {
@@ -631,16 +714,12 @@ impl Source for KafkaSource {
 }
 
 /// How soon a source without records looks again, beside being woken.
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// Bytes that the client of a scout keeps: its blocks are read for their times alone.
-const SCOUT_QUEUE: usize = 1 << 20;
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Records that an order log names and no topic has any more.
-fn lost(partition: &Partition) -> Cut {
+fn lost(of: &TopicPartition) -> Cut {
     let reason = format!(
-        "this record of {} was deleted before it was read again after a restart, and is left out by `missing: skip`",
-        partition.label
+        "this record of {of} was deleted before it was read again after a restart, and is left out by `missing: skip`"
     );
     let context =
         BlockContext { refused: Some(("missing".into(), reason.into())), ..BlockContext::default() };
