@@ -103,6 +103,11 @@ impl Broker {
         }
     }
 
+    /// Asks it to end, and does not wait: [`Self::launch`] starts it again once it has.
+    pub fn ask_to_end(&self) {
+        self.child.iter().for_each(process::terminate);
+    }
+
     /// Asks it to end, and waits until it has; one that takes too long is killed.
     pub fn stop(&mut self) {
         let Some(child) = &mut self.child else { return };
