@@ -37,7 +37,11 @@ pub(super) struct Ledger {
 /// Some records of a source that are together in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
+    /// The order number of the first one.
+    pub(super) order: u64,
     pub(super) source: usize,
+    /// Of the source; all are of it.
+    pub(super) partition: u32,
     pub(super) first: u64,
     pub(super) count: u64,
     pub(super) arrival: i64,
@@ -128,14 +132,15 @@ impl Ledger {
                 "record {index} of the order log was removed before it was seen"
             );
             match entry.event {
-                Event::Run { source, offset, arrival } => {
+                Event::Run { source, partition, offset, arrival } => {
                     let end = ends.entry(source).or_default();
                     ensure!(
                         *end == offset,
                         "the order names offset {offset} of source {source}, next was {end}"
                     );
                     *end += entry.count;
-                    steps.push(Step::Run(Run { source, first: offset, count: entry.count, arrival }));
+                    let (order, count) = (entry.start, entry.count);
+                    steps.push(Step::Run(Run { order, source, partition, first: offset, count, arrival }));
                 }
                 Event::Tick(now) => steps.push(Step::Tick(now)),
                 Event::Other => {}

@@ -19,8 +19,8 @@ pub(crate) struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Records of a source, by its number, from `offset` on.
-    Run { source: usize, offset: u64, arrival: i64 },
+    /// Records of a source and a partition of it, by their numbers, from `offset` of the source on.
+    Run { source: usize, partition: u32, offset: u64, arrival: i64 },
     /// The wall clock, in microseconds since 1970.
     Tick(i64),
     /// A cycle marker, a command, or the end.
@@ -89,8 +89,9 @@ fn entry(record: &[u8]) -> Result<Entry> {
         1 | 6 => {
             ensure!(record.len() == 35, "a run of {} bytes", record.len());
             let source = usize::from(u16::from_le_bytes([record[13], record[14]]));
+            let partition = u32_at(record, 15);
             let (offset, arrival) = (u64_at(record, 19), u64_at(record, 27).cast_signed());
-            let event = Event::Run { source, offset, arrival };
+            let event = Event::Run { source, partition, offset, arrival };
             Entry { start, count: u64::from(u32_at(record, 9)), event }
         }
         2 => {
@@ -145,7 +146,7 @@ mod tests {
         run.extend(40_u64.to_le_bytes());
         run.extend(3_u32.to_le_bytes());
         run.extend(1_u16.to_le_bytes());
-        run.extend(0_u32.to_le_bytes());
+        run.extend(2_u32.to_le_bytes());
         run.extend(9_u64.to_le_bytes());
         run.extend((-5_i64).to_le_bytes());
         let mut bytes = SEGMENT.to_vec();
@@ -166,7 +167,8 @@ mod tests {
             bytes.extend(before.to_le_bytes());
             bytes.extend(payload);
         }
-        let entry = Entry { start: 40, count: 3, event: Event::Run { source: 1, offset: 9, arrival: -5 } };
+        let event = Event::Run { source: 1, partition: 2, offset: 9, arrival: -5 };
+        let entry = Entry { start: 40, count: 3, event };
         let read = |bytes: &[u8]| {
             let mut entries = BTreeMap::new();
             segment(bytes, &mut entries).unwrap();
