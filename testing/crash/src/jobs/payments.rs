@@ -13,7 +13,7 @@ use crate::decide::Tuning;
 use thalweg_harness::random::Random;
 
 /// A record of the input. Amounts are in quarters, so that all sums are exact.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) ts: i64,
     pub(super) id: String,

@@ -4,7 +4,7 @@
 //! input of the recount. Where the keys of a stage are split over several tasks each has a time of its own; such rounds
 //! have one file, whose times ascend and whose ids are new, so that all tasks agree.
 
-mod model;
+pub(super) mod model;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -41,7 +41,8 @@ pub(super) fn asked(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     }))
 }
 
-fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
+/// Records of one input, by event time and late, with ids that are repeated now and then.
+pub(super) fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     let mut now = 0;
     for number in 0..random.between(2_000, 6_000) {
@@ -85,10 +86,10 @@ impl Job for Windows {
             "state": tuning.state(),
             "sources": sources,
             "operators": {
-                "both": { "type": "union", "input": inputs },
+                "payments": { "type": "union", "input": inputs },
                 "features": {
                     "type": "metrics",
-                    "input": tuning.input("both"),
+                    "input": tuning.input("payments"),
                     "partitions": self.partitions,
                     "partition_by": ["card", "shop"],
                     "queries": queries,

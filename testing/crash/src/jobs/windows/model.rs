@@ -7,36 +7,39 @@ use serde_json::{Map, Value, json};
 use super::super::payments::Record;
 
 /// Milliseconds.
-pub(super) const LATENESS: i64 = 2_000;
+pub(in crate::jobs) const LATENESS: i64 = 2_000;
 /// Not a multiple of the step of times: no id is seen again right at the bound.
-pub(super) const DEDUP: i64 = 5_005;
+pub(in crate::jobs) const DEDUP: i64 = 5_005;
 
-pub(super) const QUERIES: [(&str, &str); 7] = [
+pub(in crate::jobs) const QUERIES: [(&str, &str); 7] = [
     (
         "card_s",
-        "SELECT sum(amount) AS s, count(*) AS n, avg(amount) AS mean FROM both GROUP BY card OVER SLIDING 3 SECONDS",
+        "SELECT sum(amount) AS s, count(*) AS n, avg(amount) AS mean FROM payments GROUP BY card OVER SLIDING 3 SECONDS",
     ),
     (
         "card_t",
-        "SELECT min(amount) AS low, max(amount) AS high, first(amount) AS head, last(amount) AS tail FROM both GROUP BY card OVER TUMBLING 2 SECONDS",
+        "SELECT min(amount) AS low, max(amount) AS high, first(amount) AS head, last(amount) AS tail FROM payments GROUP BY card OVER TUMBLING 2 SECONDS",
     ),
-    ("card_r", "SELECT sum(amount) AS s FROM both GROUP BY card OVER ROWS 5"),
+    ("card_r", "SELECT sum(amount) AS s FROM payments GROUP BY card OVER ROWS 5"),
     (
         "shop_i",
-        "SELECT sum(amount) AS s, count(distinct card) AS cards FROM both WHERE amount > 10 GROUP BY shop OVER INFINITE",
+        "SELECT sum(amount) AS s, count(distinct card) AS cards FROM payments WHERE amount > 10 GROUP BY shop OVER INFINITE",
     ),
     (
         "shop_d",
-        "SELECT sum(amount) AS s, min(amount) AS low FROM both GROUP BY shop OVER SLIDING 2 SECONDS DELAYED BY 1 SECOND",
+        "SELECT sum(amount) AS s, min(amount) AS low FROM payments GROUP BY shop OVER SLIDING 2 SECONDS DELAYED BY 1 SECOND",
     ),
     // Lists of one group, so long that they are in pieces.
-    ("shop_l", "SELECT first(amount) AS head, count(*) AS n FROM both GROUP BY shop OVER SLIDING 25 SECONDS"),
-    ("shop_r", "SELECT first(amount) AS head, sum(amount) AS s FROM both GROUP BY shop OVER ROWS 2000"),
+    (
+        "shop_l",
+        "SELECT first(amount) AS head, count(*) AS n FROM payments GROUP BY shop OVER SLIDING 25 SECONDS",
+    ),
+    ("shop_r", "SELECT first(amount) AS head, sum(amount) AS s FROM payments GROUP BY shop OVER ROWS 2000"),
 ];
 
 /// What becomes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::jobs) enum Verdict {
     Accepted,
     Late,
     Duplicate,
@@ -44,7 +47,7 @@ pub(super) enum Verdict {
 
 /// What a task has seen.
 #[derive(Default)]
-pub(super) struct Model {
+pub(in crate::jobs) struct Model {
     task_time: Option<i64>,
     /// Task time at which an id was accepted last.
     ids: HashMap<String, i64>,
@@ -55,7 +58,7 @@ pub(super) struct Model {
 
 impl Model {
     /// The record's verdict and its answer.
-    pub(super) fn next(&mut self, record: &Record) -> (Verdict, Value) {
+    pub(in crate::jobs) fn next(&mut self, record: &Record) -> (Verdict, Value) {
         let verdict = self.judge(record);
         let now = self.task_time.unwrap_or(record.ts);
         if verdict == Verdict::Accepted {
@@ -149,7 +152,7 @@ fn option(quarters: Option<i64>) -> Value {
 }
 
 /// Whether an answer is the expected one: every value the same, `mean` within the rounding that the design allows it.
-pub(super) fn is_same(answer: &Value, expected: &Value) -> bool {
+pub(in crate::jobs) fn is_same(answer: &Value, expected: &Value) -> bool {
     match (answer, expected) {
         (Value::Object(answer), Value::Object(expected)) => {
             answer.len() == expected.len()
