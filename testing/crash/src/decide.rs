@@ -142,6 +142,13 @@ const KILLS: [(&str, Target, u64); 13] = [
     ("write", Sink, 10),
 ];
 
+/// What a commit record takes, on the commit log.
+const WRITES_RECORD: &str = "pwrite64";
+const SYNCS_RECORD: &str = "fdatasync";
+
+/// When a call has not come so long after something was written, it is a kill instead.
+const LATE: Moment = Moment::Worked(Duration::from_millis(400));
+
 /// Which call may fail how.
 const FAULTS: [(&str, Target, &str, u64); 12] = [
     ("fdatasync", Any, "EIO", 12),
@@ -166,9 +173,18 @@ pub(super) struct Means {
 }
 
 impl Disturbance {
-    /// `commits_elsewhere`: the moment before a commit record is the one that matters, and is sought in a quarter of all
-    /// starts.
-    pub(super) fn decide(random: &mut Random, means: Means, commits_elsewhere: bool) -> Self {
+    /// For jobs to whose sources and sinks it matters whether a commit record is written: right before that, when what
+    /// it names is there, and right after, before anybody has heard of it, are each sought in a quarter of all starts.
+    pub(super) fn decide_near_commits(random: &mut Random, means: Means, number: u64) -> Self {
+        if means.strace && number % 2 == 1 {
+            let syscall = if number % 4 == 1 { WRITES_RECORD } else { SYNCS_RECORD };
+            let nth = random.between(1, 6);
+            return Self::Call(Injection { syscall, target: CommitLog, nth, effect: Effect::Kill }, LATE);
+        }
+        Self::decide(random, means)
+    }
+
+    pub(super) fn decide(random: &mut Random, means: Means) -> Self {
         let moment = match random.between(0, 9) {
             0..2 => Moment::Started(random.time(Duration::from_millis(60))),
             2..6 => Moment::Worked(random.time(Duration::from_millis(60))),
@@ -179,25 +195,35 @@ impl Disturbance {
             // A kill between two cuts: what was only written then must not count as synced later.
             return if random.percent(20) { Self::Kill(moment) } else { Self::PowerCut(moment, how) };
         }
-        let late = Moment::Worked(Duration::from_millis(400));
-        if commits_elsewhere && means.strace && random.percent(25) {
-            let (syscall, target, nth) = ("pwrite64", CommitLog, random.between(1, 8));
-            return Self::Call(Injection { syscall, target, nth, effect: Effect::Kill }, late);
-        }
         let (kind, kill, fault) = (random.between(0, 99), random.pick(&KILLS), random.pick(&FAULTS));
         match kind {
             0..20 if means.strace => {
                 let (syscall, target, most) = kill;
                 let nth = random.between(1, most);
-                Self::Call(Injection { syscall, target, nth, effect: Effect::Kill }, late)
+                Self::Call(Injection { syscall, target, nth, effect: Effect::Kill }, LATE)
             }
             20..30 if means.strace => {
                 let (syscall, target, error, most) = fault;
                 let nth = random.between(1, most);
-                Self::Call(Injection { syscall, target, nth, effect: Effect::Error(error) }, late)
+                Self::Call(Injection { syscall, target, nth, effect: Effect::Error(error) }, LATE)
             }
             _ => Self::Kill(moment),
         }
+    }
+
+    /// A kill at the call that writes a commit record.
+    pub(super) fn is_before_record(&self) -> bool {
+        self.is_kill_at(WRITES_RECORD)
+    }
+
+    /// A kill at the call that syncs a commit record, which is written.
+    pub(super) fn is_after_record(&self) -> bool {
+        self.is_kill_at(SYNCS_RECORD)
+    }
+
+    fn is_kill_at(&self, of_the_commit_log: &str) -> bool {
+        let Self::Call(Injection { syscall, target, effect, .. }, _) = self else { return false };
+        *syscall == of_the_commit_log && (*target, *effect) == (CommitLog, Effect::Kill)
     }
 
     pub(super) fn moment(&self) -> Option<Moment> {

@@ -6,12 +6,13 @@
 //!
 //! * [`round`] is its course, [`decide`] chooses the faults, [`jobs`] are run and recounted.
 //! * [`disk`] reads what the engine has left, [`ledger`] knows what of that must not change any more.
-//! * [`database`] is a service that goes away, too, while a job writes to it.
+//! * [`database`] and [`broker`] are services that go away, too, while a job writes to them.
 //! * [`power`] is the disk whose power is cut; [`plants`] shows that the harness finds planted bugs.
 //!
 //! Every decision is a function of the seed, the job, and the numbers of round and start. Their effects depend on
 //! the machine: a seed repeats the attempts, not the outcomes.
 
+mod broker;
 mod counts;
 mod database;
 mod decide;
@@ -32,7 +33,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub use self::jobs::NAMES as JOBS;
 
-use self::counts::Counts;
+use self::counts::{Counts, Wanted};
 use self::decide::Means;
 use self::jobs::{KINDS, Kind, Make};
 use self::power::Power;
@@ -139,6 +140,7 @@ fn job(
     let power = if options.power { Some(Power::open(folder.path())?) } else { None };
     let means = Means { strace: !options.power && project::has("strace"), power: power.is_some() };
     let harness = Harness { binary, folder: folder.path().to_owned(), means, power, seed };
+    let wanted = Wanted { moments: kind.wanted.moments && means.strace, ..kind.wanted };
     let mut counts = Counts::default();
     let started = Instant::now();
     let mut shown = 0;
@@ -160,7 +162,7 @@ fn job(
             return Ok((counts, Err(error)));
         }
         // Chance may leave out what a run has to show: then it goes on for a while.
-        let is_vacuous = counts.check(kind.has_outages()).is_err();
+        let is_vacuous = counts.check(&wanted).is_err();
         if counts.crashes() >= if is_vacuous { PATIENCE * crashes } else { crashes } {
             break;
         }
@@ -169,7 +171,7 @@ fn job(
             println!("crash {}: {counts} so far", kind.name);
         }
     }
-    let outcome = counts.check(kind.has_outages());
+    let outcome = counts.check(&wanted);
     Ok((counts, outcome))
 }
 
@@ -205,6 +207,7 @@ pub fn suite() -> Result<Tally> {
     }
     let share = SUITE_KILLS.div_ceil(jobs.len() as u64);
     for (kind, make) in &jobs {
+        let share = kind.share.unwrap_or(share);
         let (counts, outcome) = job(&binary, kind, make, share, seed, &options)?;
         tally.check(&format!("crash {}: seed={seed} {counts}", kind.name), outcome);
     }

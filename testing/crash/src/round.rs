@@ -17,9 +17,6 @@ use super::ledger::{Ending, Ledger};
 use super::power::Power;
 use thalweg_harness::random::Random;
 
-/// Starts that are disturbed in one round; the next one runs to its end.
-const DISTURBED: u64 = 16;
-
 /// The engine has to be through within this time, or to end after an error.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -46,6 +43,8 @@ enum End {
     },
     /// It gave up after an error of ours.
     Failed,
+    /// It did not start, as what the job reads from or writes to was away.
+    Refused,
     Cut,
 }
 
@@ -95,11 +94,11 @@ impl Harness<'_> {
         for start in 0.. {
             let mut random = random.of("start", start);
             let tuning = Tuning::decide(&mut random);
-            let disturbance = match start {
-                0..DISTURBED if round.job.is_disturbed() => {
-                    Disturbance::decide(&mut random, self.means, round.job.commits_elsewhere())
-                }
-                _ => Disturbance::None,
+            let is_disturbed = round.job.is_disturbed() && start < round.job.disturbed_starts();
+            let disturbance = match (is_disturbed, round.job.commits_elsewhere()) {
+                (false, _) => Disturbance::None,
+                (true, true) => Disturbance::decide_near_commits(&mut random, self.means, start + number),
+                (true, false) => Disturbance::decide(&mut random, self.means),
             };
             decisions.push(format!("start {start}: {disturbance}; {tuning:?}"));
             if let Some(last) = &last {
@@ -107,6 +106,7 @@ impl Harness<'_> {
                 counts.recovered += u64::from(last.commit.as_ref().is_some_and(|commit| commit.cycle > 0));
                 counts.followed += u64::from(last.to_follow() > 0);
             }
+            round.job.starting()?;
             let end = round.run(&tuning, &disturbance, &mut random, counts)?;
             round.job.stopped()?;
             let ending = match end {
@@ -124,14 +124,18 @@ impl Harness<'_> {
                 End::Finished => {
                     counts.records += round.job.recount(&found, &ledger)?;
                     counts.rounds += 1;
-                    counts.outages += round.job.outages();
+                    counts.outages.add(round.job.outages());
+                    counts.repeats += round.job.repeats();
                     return Ok(());
                 }
                 End::Killed { at_call } => {
                     counts.kills += 1;
                     counts.at_calls += u64::from(at_call);
+                    counts.before_records += u64::from(at_call && disturbance.is_before_record());
+                    counts.after_records += u64::from(at_call && disturbance.is_after_record());
                 }
                 End::Failed => counts.errors += 1,
+                End::Refused => counts.refused += 1,
                 End::Cut => counts.cuts += 1,
             }
             let cycle = |found: &Found| found.commit.as_ref().map(|commit| commit.cycle);
@@ -173,6 +177,9 @@ impl Round<'_> {
         let mut is_asked = false;
         loop {
             if let Some(status) = engine.ended()? {
+                if self.is_refusal(status, &engine) {
+                    return Ok(End::Refused);
+                }
                 counts.at_work += u64::from(watch.worked.is_some() && !status.success());
                 return judge(status, injection, &engine);
             }
@@ -204,6 +211,13 @@ impl Round<'_> {
             }
             thread::sleep(LOOK);
         }
+    }
+
+    /// Whether the engine has ended because a service is away, as it may when it starts, and has said so.
+    fn is_refusal(&self, status: ExitStatus, engine: &Engine) -> bool {
+        let said = engine.said();
+        let is_told = said.contains("error: ") && said.contains(" = hint: ") && !said.contains("panicked");
+        status.code() == Some(1) && is_told && self.job.may_refuse(&said)
     }
 
     /// Ends a run as it was decided, now that its moment has come.

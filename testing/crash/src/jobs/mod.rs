@@ -11,6 +11,7 @@ mod elements;
 mod files;
 mod grown;
 mod http;
+mod kafka;
 mod payments;
 mod postgres;
 mod rejects;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::Value;
 
+use super::counts::{Outages, Wanted};
 use super::decide::Tuning;
 use super::disk::Found;
 use super::engine::Engine;
@@ -37,6 +39,10 @@ pub(super) type Make = Box<dyn Fn(&Setting<'_>) -> Result<Box<dyn Job>>>;
 pub(super) struct Kind {
     pub(super) name: &'static str,
     setup: Setup,
+    /// What a run of it has to show.
+    pub(super) wanted: Wanted,
+    /// Crashes in the suite, where they take so much time that it has a number of its own.
+    pub(super) share: Option<u64>,
 }
 
 enum Setup {
@@ -48,7 +54,7 @@ enum Setup {
 
 impl Kind {
     const fn alone(name: &'static str, make: fn(&Setting<'_>) -> Result<Box<dyn Job>>) -> Self {
-        Self { name, setup: Setup::Alone(make) }
+        Self { name, setup: Setup::Alone(make), wanted: Wanted::CRASHES, share: None }
     }
 
     /// What makes its rounds; the inner error says why it cannot run here.
@@ -58,14 +64,9 @@ impl Kind {
             Setup::Beside(open) => open(),
         }
     }
-
-    /// Whether what it writes to goes away while it runs.
-    pub(super) fn has_outages(&self) -> bool {
-        matches!(self.setup, Setup::Beside(_))
-    }
 }
 
-pub(super) static KINDS: [Kind; 9] = [
+pub(super) static KINDS: [Kind; 11] = [
     Kind::alone("files", files::whole),
     Kind::alone("follow", files::followed),
     Kind::alone("http", http::posted),
@@ -74,11 +75,42 @@ pub(super) static KINDS: [Kind; 9] = [
     Kind::alone("elements", elements::kept),
     Kind::alone("table", table::stored),
     Kind::alone("samples", samples::received),
-    Kind { name: "postgres", setup: Setup::Beside(postgres::open) },
+    Kind {
+        name: "postgres",
+        setup: Setup::Beside(postgres::open),
+        wanted: Wanted { outages: true, moments: true, repeats: false },
+        share: None,
+    },
+    Kind {
+        name: "kafka",
+        setup: Setup::Beside(kafka::by_positions),
+        wanted: Wanted { outages: true, moments: true, repeats: true },
+        share: Some(KAFKA_SHARE),
+    },
+    Kind {
+        name: "kafka-transactions",
+        setup: Setup::Beside(kafka::by_transactions),
+        wanted: Wanted { outages: true, moments: true, repeats: false },
+        share: Some(KAFKA_SHARE),
+    },
 ];
 
-pub const NAMES: [&str; 9] =
-    ["files", "follow", "http", "windows", "answers", "elements", "table", "samples", "postgres"];
+/// A round has this many; each takes seconds, as a broker takes them to come back.
+const KAFKA_SHARE: u64 = 8;
+
+pub const NAMES: [&str; 11] = [
+    "files",
+    "follow",
+    "http",
+    "windows",
+    "answers",
+    "elements",
+    "table",
+    "samples",
+    "postgres",
+    "kafka",
+    "kafka-transactions",
+];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {
@@ -117,8 +149,13 @@ pub(super) trait Job {
         true
     }
 
-    /// A sink of it commits a cycle elsewhere before the commit record names the cycle: the engine is more
-    /// often disturbed between the two.
+    /// How many starts of a round are disturbed; the next one runs to its end.
+    fn disturbed_starts(&self) -> u64 {
+        16
+    }
+
+    /// A sink of it commits a cycle elsewhere before the commit record names the cycle, or a source of it does so
+    /// after: every other start of the engine is disturbed right before or after a commit record.
     fn commits_elsewhere(&self) -> bool {
         false
     }
@@ -126,6 +163,14 @@ pub(super) trait Job {
     /// Whether the engine has to be asked to end once all input was given.
     fn is_drained(&self) -> bool {
         self.is_served()
+    }
+
+    /// Called before each start of the engine.
+    ///
+    /// # Errors
+    /// What keeps it from being started.
+    fn starting(&mut self) -> Result<()> {
+        Ok(())
     }
 
     /// The engine runs, and listens where it does that.
@@ -158,7 +203,18 @@ pub(super) trait Job {
     }
 
     /// How often what it writes to has gone away.
-    fn outages(&self) -> u64 {
+    fn outages(&self) -> Outages {
+        Outages::default()
+    }
+
+    /// Whether the engine may end by itself with what it has said, as what the job reads from or writes to was away when it
+    /// started.
+    fn may_refuse(&self, _said: &str) -> bool {
+        false
+    }
+
+    /// How many rows were there twice that a reader has to drop, as the recount has found.
+    fn repeats(&self) -> u64 {
         0
     }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::grown::Grown;
 use super::{Job, Make, Setting};
+use crate::counts::Outages;
 use crate::database::{Database, Outage};
 use crate::decide::Tuning;
 use crate::disk::Found;
@@ -36,7 +37,7 @@ struct Rows {
     seen: String,
     /// The next outage, after this number of further calls of `feed`.
     next: Option<(u64, Outage)>,
-    outages: u64,
+    outages: Outages,
     random: Random,
 }
 
@@ -76,7 +77,15 @@ impl Rows {
         database.borrow().query(MAKE_TABLE)?;
         // One at least, so that no round passes without.
         let next = Some((random.between(0, 300), outage(&mut random)));
-        Ok(Self { database, inputs, password, seen: String::new(), next, outages: 0, random })
+        Ok(Self {
+            database,
+            inputs,
+            password,
+            seen: String::new(),
+            next,
+            outages: Outages::default(),
+            random,
+        })
     }
 
     /// Rows never change, and more come after them.
@@ -161,7 +170,10 @@ impl Job for Rows {
         match &mut self.next {
             Some((0, outage)) if database.runs() => {
                 database.go_away(*outage, self.random.time(Duration::from_millis(150)));
-                self.outages += 1;
+                match outage {
+                    Outage::Kill => self.outages.kills += 1,
+                    Outage::Stop => self.outages.stops += 1,
+                }
                 self.next = None;
             }
             Some((left, _)) => *left = left.saturating_sub(1),
@@ -184,7 +196,7 @@ impl Job for Rows {
         Ok(())
     }
 
-    fn outages(&self) -> u64 {
+    fn outages(&self) -> Outages {
         self.outages
     }
 
