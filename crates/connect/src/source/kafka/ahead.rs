@@ -13,7 +13,7 @@ use super::cutting::{Gathering, PartitionReader};
 use super::figures::PartitionFigures;
 use super::messages::{Messages, Origin};
 use super::place::Place;
-use super::source::{Client, PAUSE, Plan, cut_short, overtaken};
+use super::source::{Client, PAUSE, Plan, bounds, cut_short, overtaken};
 
 /// Where a scout begins, and what it shares with its source.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Ahead {
     /// The client's place is not there: before the first message, or after the last.
     fn out_of_range(&mut self, error: Error) -> Result<(), Error> {
         let Begin { number, of, plan, bus, client, figures, .. } = &self.begin;
-        let (bounds, place) = (bus.bounds(of)?, self.reader.place.offset);
+        let (bounds, place) = (bounds(&**bus, of)?, self.reader.place.offset);
         if place > bounds.end {
             return Err(cut_short(of, place, bounds));
         }

@@ -27,7 +27,7 @@ use tracing::info;
 use self::cutting::{Reading, Tombstones};
 use self::fields::{MessageFormat, check_fields, value_schema};
 use self::place::{Known, Place};
-use self::source::{KafkaSource, Missing, Plan, places_of};
+use self::source::{KafkaSource, Missing, Plan, bounds, places_of};
 use self::watch::{Wanted, Watch};
 use super::{decoder, decoders_of};
 use crate::format::RecordFormat;
@@ -187,7 +187,7 @@ fn beginnings(bus: &dyn Bus, topics: &[Topic], from: From) -> Result<Vec<Known>,
         From::Time(time) => bus.offsets_at(&places, time)?,
         From::Earliest | From::Latest => {
             let offset = |of: &TopicPartition| {
-                let bounds = bus.bounds(of)?;
+                let bounds = bounds(bus, of)?;
                 Ok(if from == From::Latest { bounds.end } else { bounds.start })
             };
             places.iter().map(offset).collect::<Result<_, Error>>()?

@@ -57,6 +57,9 @@ pub(super) struct Plan {
 /// How long a replay waits for a record that the topic has before it says that it does.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How soon a broker is asked again that does not know its partitions yet.
+const AGAIN: Duration = Duration::from_millis(100);
+
 struct Partition {
     of: TopicPartition,
     id: Option<TopicId>,
@@ -182,7 +185,7 @@ impl KafkaSource {
     fn add(&mut self, known: Known) -> Result<&mut Partition, Error> {
         let Known { of, id, place } = known;
         let end = match self.plan.is_bounded {
-            true => Some(self.bus.bounds(&of)?.end),
+            true => Some(bounds(&*self.bus, &of)?.end),
             false => None,
         };
         self.partitions.push(Partition {
@@ -208,7 +211,7 @@ impl KafkaSource {
         for at in 0..self.partitions.len() {
             let partition = &self.partitions[at];
             let of = partition.of.clone();
-            let bounds = self.bus.bounds(&of)?;
+            let bounds = bounds(&*self.bus, &of)?;
             let place = partition.reader.place;
             if place.offset > bounds.end {
                 return Err(cut_short(&of, place.offset, bounds));
@@ -339,7 +342,7 @@ impl KafkaSource {
     fn out_of_range(&mut self, at: usize, error: BusError) -> Result<(), Error> {
         let partition = &self.partitions[at];
         let of = partition.of.clone();
-        let bounds = self.bus.bounds(&of)?;
+        let bounds = bounds(&*self.bus, &of)?;
         let place = partition.reader.place.offset;
         if place < bounds.start {
             return self.overtaken(at, bounds);
@@ -423,9 +426,10 @@ impl KafkaSource {
             if begun.elapsed() > PATIENCE {
                 let partition = &self.partitions[at];
                 let (of, place) = (&partition.of, partition.reader.place.offset);
-                let bounds = self.bus.bounds(of)?;
-                if bounds.end <= place {
-                    return Err(cut_short(of, place + 1, bounds));
+                match self.bus.bounds(of) {
+                    Ok(bounds) if bounds.end <= place => return Err(cut_short(of, place + 1, bounds)),
+                    Err(error) if !may_pass(&error) => return Err(error.into()),
+                    _ => {}
                 }
                 warn!(source = &*self.plan.source, partition = %of, offset = place, "waiting for a broker to give again what was read");
                 // A while longer, by a broker that may be coming up.
@@ -471,6 +475,22 @@ fn consumer(
     let queue = (plan.queue / partitions.max(1)).max(64 << 10);
     let options = ConsumerOptions { group: plan.group.clone(), isolation: plan.isolation, queue, wake };
     Ok(bus.consumer(options)?)
+}
+
+/// What the topic has of a partition that exists. A broker that has just been started may not know yet that the
+/// partition is its own, or that it exists: it is asked again for a while.
+pub(super) fn bounds(bus: &dyn Bus, of: &TopicPartition) -> Result<Bounds, BusError> {
+    let begun = Instant::now();
+    loop {
+        match bus.bounds(of) {
+            Err(error) if may_pass(&error) && begun.elapsed() < PATIENCE => std::thread::sleep(AGAIN),
+            outcome => return outcome,
+        }
+    }
+}
+
+fn may_pass(error: &BusError) -> bool {
+    error.is_passing() || error.problem == Problem::NoTopic
 }
 
 /// The first message that a partition has is after the place where reading was to go on: refused, or left out.
@@ -595,7 +615,7 @@ impl Source for KafkaSource {
         self.check()?;
         for of in new {
             // From its beginning, whatever `from` says: it had none of its records before.
-            let place = Place::at(self.bus.bounds(&of)?.start);
+            let place = Place::at(bounds(&*self.bus, &of)?.start);
             let id = self.topics.iter().find(|topic| topic.name == of.topic).and_then(|topic| topic.id);
             self.add(Known { of, id, place })?.is_new = true;
         }
