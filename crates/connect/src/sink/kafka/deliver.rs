@@ -9,8 +9,8 @@
 //! are there: a producer that goes on after a crash, or after a commit whose outcome nobody knows, skips them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -431,23 +431,23 @@ pub(super) struct Transactions {
     life: String,
 }
 
-/// The last position that is committed in Kafka, for commit records: sequence and index, and whether there is one.
+/// The last position that is committed in Kafka, for commit records; `None`: nothing is committed. Sequence and index go
+/// together: one of one row with the other of another would be a position that Kafka never had.
 #[derive(Default)]
-pub(super) struct SharedPosition {
-    seq: AtomicU64,
-    /// One more than the index; 0: nothing is committed. Release where it is written, acquire where it is read.
-    index: AtomicU64,
-}
+pub(super) struct SharedPosition(Mutex<Option<RowPosition>>);
 
 impl SharedPosition {
     fn set(&self, position: RowPosition) {
-        self.seq.store(position.seq, Ordering::Relaxed);
-        self.index.store(u64::from(position.index) + 1, Ordering::Release);
+        *self.lock() = Some(position);
     }
 
     pub(super) fn get(&self) -> Option<RowPosition> {
-        let index = self.index.load(Ordering::Acquire).checked_sub(1)?;
-        Some(RowPosition { seq: self.seq.load(Ordering::Relaxed), index: index as u32 })
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RowPosition>> {
+        // Every change of it is one assignment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
