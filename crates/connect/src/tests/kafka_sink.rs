@@ -257,6 +257,30 @@ fn a_sink_that_does_not_fit_what_kafka_has_is_refused() {
     assert!(error.message().contains("has rows of cycle 7, and the job has come to cycle 1 only"), "{error}");
 }
 
+/// A crash after trouble with brokers is none with an older copy of the data directory.
+#[test]
+fn commits_whose_outcome_is_unknown_are_of_the_cycle_that_is_open() {
+    let bus = with_topic(1);
+    let more = [("delivery", text("transactions")), ("visible", OptionValue::Duration(0))];
+    let sink = |durable| sink_of(&bus, &numbers(), &more, Some(durable)).unwrap();
+    let mut driven = sink(SinkResume { is_new: true, ..SinkResume::default() });
+    driven.give(5).unwrap();
+    let resume = driven.commit(1).unwrap();
+    bus.set_faults(Faults { unknown_commits: 1_000, ..Faults::default() });
+    let there = || read(&bus).iter().map(Vec::len).sum::<usize>();
+    for count in 2..9 {
+        driven.give(5).unwrap();
+        until("the rows are there", || there() == 5 * count);
+    }
+    drop(driven);
+    bus.set_faults(Faults::default());
+    let mut driven = sink(resume);
+    driven.go_on_at(5);
+    driven.give(40).unwrap();
+    driven.commit(2).unwrap();
+    assert_eq!(there(), 45);
+}
+
 #[test]
 fn a_producer_that_another_process_has_fenced_off_fails_its_job() {
     let bus = with_topic(1);

@@ -415,6 +415,8 @@ pub(super) struct Transactions {
     inner: Deliverer,
     /// Rows up to here are committed; `None`: none is.
     committed: Option<RowPosition>,
+    /// The cycle in which they were, as Kafka has said last.
+    committed_in: u64,
     /// The last cycle that was ended.
     cycle: u64,
     /// Texts of the open transaction, in `inner.pending`; whether one is open.
@@ -456,6 +458,7 @@ impl Transactions {
         Self {
             inner,
             committed: None,
+            committed_in: 0,
             cycle: start.cycle,
             is_open: false,
             begun: Instant::now(),
@@ -538,7 +541,7 @@ impl Transactions {
             // A job that begins anew every time has numbered the rows of its other lives otherwise.
             if parts.next() == Some(&*self.life) {
                 let position = RowPosition { seq, index };
-                (self.cycle, self.committed) = (cycle, Some(position));
+                (self.committed_in, self.committed) = (cycle, Some(position));
                 self.shared.set(position);
             }
         }
@@ -570,16 +573,15 @@ impl Transactions {
                  written twice; start the job in a new data directory, under another name",
             );
         }
-        if self.committed.is_some() && self.cycle > start.cycle + OPEN_CYCLES {
+        if self.committed.is_some() && self.committed_in > start.cycle + OPEN_CYCLES {
             return differs(
                 format!(
                     "has rows of cycle {}, and the job has come to cycle {} only",
-                    self.cycle, start.cycle
+                    self.committed_in, start.cycle
                 ),
                 "the data directory is an older copy: put the newest one back",
             );
         }
-        self.cycle = start.cycle;
         Ok(())
     }
 
