@@ -302,6 +302,24 @@ fn a_producer_that_another_process_has_fenced_off_fails_its_job() {
     assert!(error.hint().unwrap().contains("only one process"));
 }
 
+/// Brokers say of such a one that another producer has taken over.
+#[test]
+fn a_transaction_that_was_open_for_too_long_is_sent_again() {
+    let bus = with_topic(1);
+    bus.set_faults(Faults { timed_out: 300, ..Faults::default() });
+    let timeout = OptionValue::Lists(vec![("transaction.timeout.ms".to_owned(), vec!["0".to_owned()])]);
+    let more = [("delivery", text("transactions")), ("properties", timeout)];
+    let new = SinkResume { is_new: true, ..SinkResume::default() };
+    let mut driven = sink_of(&bus, &numbers(), &more, Some(new)).unwrap();
+    for cycle in 1..40 {
+        driven.give(5).unwrap();
+        driven.commit(cycle).unwrap();
+    }
+    assert!(driven.report.delivery().unwrap().retried > 0, "something was disturbed");
+    let rows: Vec<Vec<i64>> = read(&bus).iter().map(|rows| rows.iter().map(number).collect()).collect();
+    assert_whole(&rows, 195, "transactions were timed out");
+}
+
 fn replies() -> Schema {
     schema("host: string?; n: int64; reply: string?; part: string?; id: bytes?")
 }

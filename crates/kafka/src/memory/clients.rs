@@ -313,6 +313,13 @@ impl Producer for MemoryProducer {
         while !self.queue.is_empty() {
             self.step();
         }
+        if let Some((_, id)) = &self.epoch {
+            let mut world = lock(&self.world);
+            let timed_out = world.faults.timed_out;
+            if world.happens(timed_out) {
+                world.begin_epoch(id);
+            }
+        }
         self.check()?;
         let Some(transaction) = self.transaction.take() else {
             return Err(BusError::new(Problem::Other, action, "no transaction is open"));

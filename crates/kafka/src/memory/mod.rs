@@ -35,6 +35,9 @@ pub struct Faults {
     pub lost_commits: u32,
     /// A transaction is aborted by the broker.
     pub aborts: u32,
+    /// A transaction was open for too long: the broker has aborted it, and refuses its producer as if another one had taken
+    /// over.
+    pub timed_out: u32,
     /// A call finds no broker.
     pub outages: u32,
 }

@@ -40,6 +40,9 @@ pub(super) struct Plan {
     /// `thalweg.JOB.SINK`: the transactional id, and the group that has the position.
     pub(super) id: String,
     pub(super) visible: Duration,
+    /// How long brokers leave a transaction open. Then they abort it, and refuse its producer as if another one had taken
+    /// over.
+    pub(super) transaction_timeout: Duration,
     pub(super) retry_for: Option<Duration>,
     pub(super) options: ProducerOptions,
 }
@@ -669,6 +672,13 @@ impl Transactions {
     /// The transaction is gone, or may be there: all of its rows are sent again that are not.
     fn recover(&mut self, error: BusError, runtime: &Handle) -> Result<(), Error> {
         let mut error = error;
+        if error.problem == Problem::Fenced
+            && self.is_open
+            && self.begun.elapsed() >= self.inner.plan.transaction_timeout
+        {
+            // The brokers have given it up: nobody else need be there. If somebody is, that one is refused now.
+            error.problem = Problem::Aborted;
+        }
         loop {
             self.is_open = false;
             self.wait(error, runtime)?;

@@ -122,6 +122,7 @@ const OPTIONS: &[OptionSpec] = &[
 const DEFAULT_MAX_MESSAGE: usize = 1_000_000;
 const DEFAULT_VISIBLE: Duration = Duration::from_millis(100);
 const DEFAULT_LINGER: Duration = Duration::from_millis(2);
+const DEFAULT_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The plug-in.
 pub struct KafkaPlugin {
@@ -317,6 +318,7 @@ fn plan(context: &SinkContext, fields: &Fields, max_message: usize, stop: &Stop)
         header_names: fields.headers.iter().map(|(name, _)| name.clone()).collect(),
         origin: format!("{}/{}", context.job, context.name).into(),
         visible: time("visible", DEFAULT_VISIBLE),
+        transaction_timeout: transaction_timeout(options),
         retry_for: options.duration(RETRY_FOR.key).map(duration),
         options: ProducerOptions {
             compression: options.text("compression").and_then(Compression::named).unwrap_or(Compression::Lz4),
@@ -328,6 +330,14 @@ fn plan(context: &SinkContext, fields: &Fields, max_message: usize, stop: &Stop)
         },
         id,
     }
+}
+
+/// That of the client.
+fn transaction_timeout(options: &Options) -> Duration {
+    let properties = options.lists(PROPERTIES.key).unwrap_or_default();
+    let given = properties.iter().find(|(name, _)| name == "transaction.timeout.ms");
+    let given = given.and_then(|(_, values)| values.first()?.parse().ok());
+    given.map_or(DEFAULT_TRANSACTION_TIMEOUT, Duration::from_millis)
 }
 
 /// Where a sink goes on.
