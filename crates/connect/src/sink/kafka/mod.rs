@@ -92,7 +92,7 @@ const OPTIONS: &[OptionSpec] = &[
         key: "linger",
         kind: OptionKind::Duration,
         required: false,
-        default: Some("2ms"),
+        default: Some("5ms"),
         doc: "how long a row may wait for others that leave with it",
     },
     OptionSpec {
@@ -121,7 +121,9 @@ const OPTIONS: &[OptionSpec] = &[
 /// As brokers have it by default, less what they add.
 const DEFAULT_MAX_MESSAGE: usize = 1_000_000;
 const DEFAULT_VISIBLE: Duration = Duration::from_millis(100);
-const DEFAULT_LINGER: Duration = Duration::from_millis(2);
+/// As long as that of Kafka's own producers since its version 4: each partition has its requests, and each takes a broker
+/// some 100 µs.
+const DEFAULT_LINGER: Duration = Duration::from_millis(5);
 const DEFAULT_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The plug-in.
