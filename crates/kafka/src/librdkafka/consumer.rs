@@ -21,6 +21,9 @@ use crate::{
 /// How soon a client that is to end hears of it.
 const SERVE: Duration = Duration::from_millis(100);
 
+/// Bytes that the client keeps of a message that waits, on top of its own.
+const OVERHEAD: usize = 512;
+
 /// A client with the thread that hears what it reports.
 pub(super) struct Served {
     consumer: Arc<BaseConsumer<Context>>,
@@ -106,10 +109,11 @@ impl KafkaConsumer {
         ] {
             config.set(name, value);
         }
-        // Both bounds of the queue of a partition: the bytes decide.
+        // Both bounds of the queue of a partition: bytes are counted without what the client keeps of each message.
+        let messages = (options.queue / OVERHEAD).max(1_000);
         for (name, value) in [
             ("queued.max.messages.kbytes", kib.to_string()),
-            ("queued.min.messages", "1000000".to_owned()),
+            ("queued.min.messages", messages.to_string()),
             // A full queue is looked at again soon, and an empty partition too.
             ("fetch.queue.backoff.ms", "5".to_owned()),
             ("fetch.error.backoff.ms", "100".to_owned()),

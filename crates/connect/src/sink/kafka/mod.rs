@@ -121,8 +121,8 @@ const OPTIONS: &[OptionSpec] = &[
 /// As brokers have it by default, less what they add.
 const DEFAULT_MAX_MESSAGE: usize = 1_000_000;
 const DEFAULT_VISIBLE: Duration = Duration::from_millis(100);
-/// As long as that of Kafka's own producers since its version 4: each partition has its requests, and each takes a broker
-/// some 100 µs.
+/// As long as that of Kafka's own producers since its version 4: partitions have requests of their own, and at low rates
+/// these are most of a broker's work.
 const DEFAULT_LINGER: Duration = Duration::from_millis(5);
 const DEFAULT_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 
