@@ -14,6 +14,7 @@ pub mod generator;
 pub(crate) mod handover;
 pub mod http;
 mod journal;
+mod json_body;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod pcap;

@@ -115,6 +115,44 @@ fn a_message_is_a_record_or_many_and_its_parts_are_fields() {
     );
 }
 
+#[test]
+fn a_message_of_json_is_laid_out_as_its_writer_likes() {
+    let bus = MemoryBus::new(1, Faults::default());
+    bus.make_topic("t", 1);
+    for value in [
+        "[{\"n\":1},\n {\"n\":2}, nothing, {\"n\":3}]",
+        "{\n  \"a\": \"x\\ny\",\n  \"n\": 4\n}\n",
+        " [ ]\n",
+        "{\"n\":5} {\"n\":6}\n{\"n\":\n7}",
+        "{\"n\":8}\r\n{\"n\":\n",
+        "[{\"n\":9}, {\"n\":",
+    ] {
+        bus.append(&at(0), stored(value));
+    }
+    for block_bytes in [1, 10, 1 << 16] {
+        let mut built = build(&bus, FIELDS, &[until_latest()]);
+        let rows = all(&mut built, block_bytes);
+        expect_test::expect![[r#"
+            null | 1
+            null | 2
+            ! parse line null: expected a JSON object at byte 1, got "nothing", in "t[0]@0+2" <nothing>
+            null | 3
+            x
+            y | 4
+            null | 5
+            null | 6
+            null | 7
+            null | 8
+            ! parse line null: expected a JSON value at byte 6, got the end, in "t[0]@4+1" <{\"n\":>
+            null | 9
+            ! parse line null: element 2 of the array: expected a comma or the end of the array, got the end of the body, in "t[0]@5+1" <{\"n\":>
+        "#]]
+        .assert_eq(&rows);
+        let counts = built.source.partitions().unwrap()();
+        assert_eq!(counts[0].1.empty, 1);
+    }
+}
+
 /// Messages of one to four records over three partitions, with gaps in the offsets.
 pub(super) fn filled(seed: u64, messages: usize) -> (MemoryBus, u64) {
     let faults = Faults { delays: 100, ..Faults::default() };
@@ -132,7 +170,11 @@ pub(super) fn filled(seed: u64, messages: usize) -> (MemoryBus, u64) {
                 }
             })
             .collect();
-        bus.append(&at(random.i32(0..3)), stored(&lines.join("\n")));
+        let value = match random.u32(0..4) {
+            0 => format!("[{}\n]", lines.join(",\n ")),
+            _ => lines.join("\n"),
+        };
+        bus.append(&at(random.i32(0..3)), stored(&value));
     }
     (bus, n)
 }

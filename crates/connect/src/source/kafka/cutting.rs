@@ -8,11 +8,12 @@ use bytes::Bytes;
 use thalweg_kafka::{Header, Message};
 use thalweg_types::Error;
 
-use super::super::cut::{BlockContext, Cut, Cutter};
+use super::super::cut::{BlockContext, Cut, Cutter, cut_all};
+use super::super::json_body::Cutting;
 use super::fields::MetaField;
 use super::messages::Messages;
 use super::place::{Place, digest};
-use crate::format::{RecordFormat, Splitter};
+use crate::format::{RecordFormat, Splitter, ndjson};
 
 /// What becomes of a message without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +31,16 @@ pub(super) struct Reading {
     pub(super) tombstones: Tombstones,
     /// Values of the Confluent wire format are no records.
     pub(super) refuses_wire_format: bool,
+    /// A value may be an array of records, or take several lines.
+    pub(super) is_json: bool,
 }
 
 /// A message of the Confluent wire format begins so; the number of its schema follows in 4 bytes.
 const MAGIC: u8 = 0;
 const WIRE_HEADER: usize = 5;
+
+/// Bytes of a piece of a message of JSON.
+const PIECE: usize = 256 << 10;
 
 /// Some records of a message that is not all in a block yet.
 struct Piece {
@@ -269,8 +275,10 @@ impl PartitionReader {
         }
         let place = self.given;
         self.given += value.len() as u64;
+        let is_laid_out = reading.is_json && is_laid_out(value);
         // Nearly every message is whole records that fit.
         if skip == 0
+            && !is_laid_out
             && let Ok(split) = self.splitter.split(place, value, true)
             && split.records > 0
             && split.records <= block.room()
@@ -281,7 +289,14 @@ impl PartitionReader {
             self.pass(message);
             return Ok(!block.is_full());
         }
-        self.cut(message, value, skip, reading)?;
+        let cuts = match is_laid_out {
+            true => {
+                let cutting = Cutting { format: &*reading.format, bytes: PIECE, records: u32::MAX };
+                cutting.json(&Bytes::copy_from_slice(value))
+            }
+            false => cut_all(&*reading.format, value)?,
+        };
+        self.wait(message, cuts, skip, reading)?;
         self.go_on(reading, block)?;
         Ok(!block.is_full() && self.waiting.is_empty())
     }
@@ -306,29 +321,27 @@ impl PartitionReader {
         self.waiting.push_back(Piece { cut, message, before: 0, is_last: true });
     }
 
-    /// Cuts a message into pieces, without its first `skip` records.
-    fn cut(
+    /// Has the pieces of a message wait, without its first `skip` records.
+    fn wait(
         &mut self,
         message: &Message<'_>,
-        value: &[u8],
+        cuts: Vec<Cut>,
         skip: u32,
         reading: &Reading,
     ) -> Result<(), Error> {
-        let mut cutter = Cutter::without_lines(&*reading.format);
-        cutter.push(value);
-        let mut before = 0;
-        while before < skip {
-            match cutter.next_within(true, skip - before)? {
-                Some(cut) => before += cut.count,
-                None => break,
-            }
-        }
         let kept = Arc::new(Kept::of(message, &reading.parts));
-        let begun = self.waiting.len();
-        while let Some(cut) = cutter.next(true)? {
-            let count = cut.count;
-            self.waiting.push_back(Piece { cut, message: Arc::clone(&kept), before, is_last: false });
-            before += count;
+        let (begun, mut before) = (self.waiting.len(), 0);
+        for cut in cuts {
+            let mut piece = Piece { cut, message: Arc::clone(&kept), before, is_last: false };
+            before += piece.cut.count;
+            if before <= skip {
+                continue;
+            }
+            while piece.before < skip {
+                let missing = skip - piece.before;
+                piece.split(&*reading.format, missing)?;
+            }
+            self.waiting.push_back(piece);
         }
         match self.waiting.range_mut(begun..).last() {
             Some(last) => last.is_last = true,
@@ -339,6 +352,16 @@ impl PartitionReader {
         }
         Ok(())
     }
+}
+
+/// Whether a value of JSON begins with something else than an object that has its line to itself.
+fn is_laid_out(value: &[u8]) -> bool {
+    let text = value.trim_ascii();
+    let shares_its_line = |end: usize| {
+        let mut objects = 0;
+        !ndjson::for_each_object(&text[..end], |_| objects += 1) || objects > 1
+    };
+    text.first() == Some(&b'[') || memchr::memchr(b'\n', text).is_some_and(shares_its_line)
 }
 
 impl Piece {

@@ -301,7 +301,7 @@ impl SourcePlugin for KafkaPlugin {
         }
         let known = beginnings(&*bus, &topics, From::of(options)?)?;
         let is_bounded = self.has_end(options);
-        let reads_lines = context.format.as_ref().is_some_and(|format| format.plugin.name() == "lines");
+        let format_name = context.format.as_ref().map(|format| format.plugin.name());
         let plan = Plan {
             source: Arc::clone(&context.name),
             group,
@@ -313,7 +313,8 @@ impl SourcePlugin for KafkaPlugin {
                     _ => Tombstones::Reject,
                 },
                 // A line may be any bytes.
-                refuses_wire_format: !reads_lines,
+                refuses_wire_format: format_name != Some("lines"),
+                is_json: format_name == Some("ndjson"),
             },
             isolation: match options.text("isolation") {
                 Some("read_uncommitted") => Isolation::Uncommitted,
