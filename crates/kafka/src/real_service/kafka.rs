@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[cfg(feature = "tls")]
 use crate::Tls;
@@ -326,6 +326,44 @@ fn a_user_is_let_in_by_its_password_alone() {
     let error = KafkaBus::new(wrong).unwrap().topics(None).unwrap_err();
     assert_eq!(error.problem, Problem::Unauthenticated, "{error}");
     assert!(!error.to_string().contains("hunter2"), "{error}");
+}
+
+/// A token that nobody has signed, which the broker takes, and the clients' settings with it.
+fn with_token(user: &str, lives: Duration) -> Settings {
+    use base64::Engine as _;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let part = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    let (issued, end) = (now.as_secs() - 100, now.as_secs() - 100 + lives.as_secs());
+    let claims = format!("{{\"sub\":{user:?},\"iat\":{issued},\"exp\":{end}}}");
+    let token = format!("{}.{}.", part("{\"alg\":\"none\"}"), part(&claims));
+    let mut settings = settings("THALWEG_KAFKA_SASL");
+    settings.request_timeout = Duration::from_secs(5);
+    settings.sasl = Some(Sasl::Bearer(Arc::new(move || Ok(token.clone()))));
+    settings
+}
+
+#[test]
+#[ignore = "needs Kafka"]
+fn a_token_lets_every_client_in_until_it_ends() {
+    let bus = KafkaBus::new(with_token(&told("THALWEG_KAFKA_USER"), Duration::from_secs(3_600))).unwrap();
+    let topic = topic(&bus, "by-token", 1, &[]);
+    let id = format!("token-{}", std::process::id());
+    let mut producer = bus.producer(options(Some(&id))).unwrap();
+    producer.begin().unwrap();
+    send(&mut *producer, &topic, b"value", 1);
+    producer.commit(&id, &[]).unwrap();
+    let mut consumer = consumer(&bus, Isolation::Committed);
+    let number = consumer.assign(&TopicPartition::new(topic.as_str(), 0), 0).unwrap();
+    assert_eq!(read(&mut *consumer, number), ["value"]);
+
+    let ended = with_token(&told("THALWEG_KAFKA_USER"), Duration::from_secs(50));
+    let error = KafkaBus::new(ended).unwrap().topics(None).unwrap_err();
+    assert_eq!(error.problem, Problem::Unauthenticated, "{error}");
+    let mut without = with_token("nobody", Duration::from_secs(50));
+    without.sasl = Some(Sasl::Bearer(Arc::new(|| Err("no file /run/token".to_owned()))));
+    let error = KafkaBus::new(without).unwrap().topics(None).unwrap_err();
+    assert_eq!(error.problem, Problem::Unauthenticated, "{error}");
+    assert!(error.to_string().contains("no file /run/token"), "{error}");
 }
 
 #[cfg(feature = "tls")]

@@ -97,9 +97,19 @@ impl Settings<'_> {
              user_{USER}=\"{password}\" user_{GUEST}=\"{password}\";"
         );
         let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;".to_owned();
-        let mechanisms = [("plain", plain), ("scram-sha-256", scram.clone()), ("scram-sha-512", scram)];
+        // It takes tokens that nobody has signed, and has one itself.
+        let bearer = format!(
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+             unsecuredLoginStringClaim_sub=\"{USER}\";"
+        );
+        let mechanisms = [
+            ("plain", plain),
+            ("scram-sha-256", scram.clone()),
+            ("scram-sha-512", scram),
+            ("oauthbearer", bearer),
+        ];
         let mut lines = named([
-            ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512".to_owned()),
+            ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER".to_owned()),
             ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned()),
             // Without a user, by name, and by the client certificate.
             ("super.users", format!("User:ANONYMOUS;User:{USER};User:CN={USER}")),
