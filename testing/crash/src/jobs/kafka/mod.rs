@@ -200,10 +200,10 @@ impl Round {
             Outage::Stop => &mut self.outages.stops,
         };
         *count += 1;
-        if self.random.percent(30) {
+        let (written, count) = (self.input.written(), self.input.count());
+        if self.random.percent(30) && written < count {
             let kind = self.random.pick(&[Outage::Kill, Outage::Pause, Outage::Stop]);
-            self.next_outage =
-                Some((self.random.between(self.input.written(), self.input.count() - 1), kind));
+            self.next_outage = Some((self.random.between(written, count - 1), kind));
         }
     }
 
