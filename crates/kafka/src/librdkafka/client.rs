@@ -1,10 +1,12 @@
 //! The part that all clients share: settings, what the library reports, errors by name.
 
 use std::borrow::Cow;
+use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rdkafka::client::OAuthToken;
+use rdkafka::bindings as native;
+use rdkafka::client::{Client, OAuthToken};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
@@ -149,6 +151,40 @@ impl ClientContext for Context {
             token,
         })
     }
+}
+
+/// Gives its token to a client whose events nobody takes: one of them would ask for it.
+///
+/// # Errors
+/// If there is no token, or the library does not take it.
+#[expect(unsafe_code, reason = "the binding gives tokens in answer to events alone")]
+pub(super) fn give_token(client: &Client<Context>) -> Result<(), BusError> {
+    if !matches!(client.context().settings.sasl, Some(Sasl::Bearer(_))) {
+        return Ok(());
+    }
+    let failed = |said: String| BusError::new(Problem::Unauthenticated, "give the token", said);
+    let given = client.context().generate_oauth_token(None).map_err(|error| failed(error.to_string()))?;
+    let text = |text: String| CString::new(text).map_err(|_| failed("it has a NUL".to_owned()));
+    let (token, principal) = (text(given.token)?, text(given.principal_name)?);
+    let mut said = [0_u8; 512];
+    // SAFETY: client and texts are alive, and `said` has as many bytes as are named; there are no extensions.
+    let code = unsafe {
+        native::rd_kafka_oauthbearer_set_token(
+            client.native_ptr(),
+            token.as_ptr(),
+            given.lifetime_ms,
+            principal.as_ptr(),
+            std::ptr::null_mut(),
+            0,
+            said.as_mut_ptr().cast(),
+            said.len(),
+        )
+    };
+    if code == native::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+        return Ok(());
+    }
+    let said = CStr::from_bytes_until_nul(&said).unwrap_or_default();
+    Err(failed(said.to_string_lossy().into_owned()))
 }
 
 /// The claims in a token, if it is a JSON Web Token. They are not verified: the broker does that.

@@ -17,7 +17,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset};
 
-use self::client::{Context, configured, problem_of, trouble};
+use self::client::{Context, configured, give_token, problem_of, trouble};
 use self::consumer::{KafkaConsumer, Served};
 use self::producer::KafkaProducer;
 use crate::{
@@ -225,7 +225,10 @@ impl KafkaBus {
     fn admin(&self, action: &str) -> Result<AdminClient<Context>, BusError> {
         let config: ClientConfig = configured(&self.settings)?;
         let context = Context::new(Arc::clone(&self.settings));
-        config.create_with_context(context).map_err(|error| trouble(action, &error))
+        let admin: AdminClient<Context> =
+            config.create_with_context(context).map_err(|error| trouble(action, &error))?;
+        give_token(admin.inner())?;
+        Ok(admin)
     }
 
     fn admin_options(&self) -> AdminOptions {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "tls")]
 use crate::Tls;
@@ -329,7 +329,10 @@ fn a_user_is_let_in_by_its_password_alone() {
 }
 
 /// A token that nobody has signed, which the broker takes, and the clients' settings with it.
+#[cfg(feature = "tls")]
 fn with_token(user: &str, lives: Duration) -> Settings {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
     use base64::Engine as _;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let part = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
@@ -342,6 +345,7 @@ fn with_token(user: &str, lives: Duration) -> Settings {
     settings
 }
 
+#[cfg(feature = "tls")]
 #[test]
 #[ignore = "needs Kafka"]
 fn a_token_lets_every_client_in_until_it_ends() {
