@@ -144,6 +144,14 @@ impl MortalBroker {
         }
     }
 
+    /// How often it has said that it ends a transaction without writing so into a partition. A broker that has just been
+    /// started does not know who leads its partitions, takes them for deleted ones, and leaves them out (Kafka 4.4): what
+    /// it has aborted can be read then.
+    pub(super) fn lost_markers(&self) -> usize {
+        let said = std::fs::read(self.broker.log()).unwrap_or_default();
+        memchr::memmem::find_iter(&said, "while trying to send transaction markers").count()
+    }
+
     /// The end of its output.
     fn said(&self) -> String {
         let said = std::fs::read_to_string(self.broker.log()).unwrap_or_default();
