@@ -227,8 +227,19 @@ impl Sequencer {
                     .with_hint("put them together, or read them one after the other: `order: arrival`"));
                 }
                 scout.look(&mut scouts.open, &mut *scouts.decoder, false, block_bytes, now)?;
-                if !matches!(scout.head, Head::Times(_)) {
-                    return Ok(false);
+                match scout.head {
+                    Head::Times(_) => {}
+                    // The record that was there is gone, which the source can name.
+                    Head::Ended => {
+                        wanted.push(Wanted { partition, count: 1 });
+                        places.push(place);
+                        break;
+                    }
+                    // It has to be fetched again, and wakes the source then.
+                    Head::Unknown | Head::First(_) => {
+                        self.asking = None;
+                        return Ok(false);
+                    }
                 }
             }
             let other = next.peek().map(|Reverse((rank, _))| *rank);
