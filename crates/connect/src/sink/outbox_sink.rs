@@ -52,6 +52,10 @@ pub(super) enum Leaves {
     AtTicks,
     /// After a step where nothing is under way: while something is, text gathers, so that the next delivery takes more
     /// of it.
+    #[cfg_attr(
+        not(any(feature = "influxdb", feature = "postgres")),
+        expect(dead_code, reason = "of sinks that this build leaves out")
+    )]
     WhenIdle,
     /// After each step.
     #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "of a sink that this build leaves out"))]
