@@ -123,6 +123,9 @@ fn new_seed() -> u64 {
     u64::from(now.subsec_nanos()) ^ now.as_secs()
 }
 
+/// Crashes of a run from which on it has to show all that its job can.
+const LONG: u64 = 100;
+
 /// How many times as many crashes as were asked for a run may have until it has shown something.
 const PATIENCE: u64 = 4;
 
@@ -140,7 +143,12 @@ fn job(
     let power = if options.power { Some(Power::open(folder.path())?) } else { None };
     let means = Means { strace: !options.power && project::has("strace"), power: power.is_some() };
     let harness = Harness { binary, folder: folder.path().to_owned(), means, power, seed };
-    let wanted = Wanted { moments: kind.wanted.moments && means.strace, ..kind.wanted };
+    let wanted = Wanted {
+        outages: kind.wanted.outages,
+        moments: kind.wanted.moments && means.strace,
+        // A kill has to come between a write and the commit record that counts it: a short run may have none.
+        repeats: kind.wanted.repeats && crashes >= LONG,
+    };
     let mut counts = Counts::default();
     let started = Instant::now();
     let mut shown = 0;
