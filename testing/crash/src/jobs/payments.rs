@@ -49,6 +49,11 @@ pub(super) fn inputs(
     Ok(inputs)
 }
 
+/// The fields of a record.
+pub(super) fn schema() -> Value {
+    json!({ "ts": "timestamp(ms)", "id": "string", "card": "string", "shop": "string", "amount": "float64" })
+}
+
 /// Sources of a job file, with `lateness` in milliseconds and what else a job says of each.
 pub(super) fn sources(
     inputs: &[Input],
@@ -63,13 +68,7 @@ pub(super) fn sources(
             "follow": true,
             "poll": tuning.poll,
             "format": "csv",
-            "schema": {
-                "ts": "timestamp(ms)",
-                "id": "string",
-                "card": "string",
-                "shop": "string",
-                "amount": "float64",
-            },
+            "schema": schema(),
             "time": "ts",
             "lateness": format!("{lateness}ms"),
         });

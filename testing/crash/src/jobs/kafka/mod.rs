@@ -32,14 +32,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use self::input::Input;
 use self::reader::{Reader, Row};
 use self::recount::{Expected, Start};
 use self::topics::Topics;
-use super::windows::model::{DEDUP, LATENESS, QUERIES};
-use super::{Job, Make, Setting, rejects, windows};
+use super::windows::model::{DEDUP, LATENESS};
+use super::{Job, Make, Setting, payments, rejects, windows};
 use crate::broker::{MortalBroker, Outage};
 use crate::counts::Outages;
 use crate::decide::Tuning;
@@ -240,7 +240,7 @@ impl Round {
     }
 
     /// All records of the input topic.
-    fn read_input(&self) -> Result<Vec<Vec<(i64, super::payments::Record)>>> {
+    fn read_input(&self) -> Result<Vec<Vec<(i64, payments::Record)>>> {
         let rows = self.read(&self.names.input)?;
         let records = |rows: &Vec<Row>| rows.iter().map(recount::record).collect::<Result<Vec<_>>>();
         let input = rows.iter().map(records).collect::<Result<Vec<_>>>()?;
@@ -268,15 +268,7 @@ impl Job for Round {
             "brokers": [address],
             "topics": [self.names.input],
             "format": "ndjson",
-            "schema": {
-                "ts": "timestamp(ms)",
-                "id": "string",
-                "card": "string",
-                "shop": "string",
-                "amount": "float64",
-                "_partition": "int64",
-                "_offset": "int64",
-            },
+            "schema": payments::schema(),
             "time": "ts",
             "lateness": format!("{LATENESS}ms"),
             "id": "id",
@@ -286,6 +278,9 @@ impl Job for Round {
             "refresh": "100ms",
             "queue": random.pick(&["64KiB", "1MiB", "64MiB"]),
         });
+        for part in ["_partition", "_offset"] {
+            source["schema"][part] = json!("int64");
+        }
         if self.is_bounded {
             source["until"] = json!("latest");
         }
@@ -306,20 +301,12 @@ impl Job for Round {
             sink["visible"] = json!(random.pick(&["5ms", "100ms", "1s"]));
             sink["properties"] = json!({ "transaction.timeout.ms": TRANSACTION.to_string() });
         }
-        let queries: Map<String, Value> =
-            QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
         json!({
             "name": "crash",
             "cycle": tuning.cycle,
             "state": tuning.state(),
             "sources": { SOURCE: source },
-            "operators": { "features": {
-                "type": "metrics",
-                "input": tuning.input(SOURCE),
-                "partitions": self.splits,
-                "partition_by": ["card", "shop"],
-                "queries": queries,
-            }},
+            "operators": { "features": windows::features(&tuning.input(SOURCE), self.splits) },
             "sinks": { "out": sink },
         })
     }

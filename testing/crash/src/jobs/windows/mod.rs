@@ -73,13 +73,24 @@ pub(super) fn records(random: &mut Random, name: &str, is_ascending: bool) -> Ve
     records
 }
 
+/// The operator that the model recounts.
+pub(super) fn features(input: &Value, partitions: impl Into<Value>) -> Value {
+    let queries: Map<String, Value> =
+        QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
+    json!({
+        "type": "metrics",
+        "input": input,
+        "partitions": partitions.into(),
+        "partition_by": ["card", "shop"],
+        "queries": queries,
+    })
+}
+
 impl Job for Windows {
     fn job_file(&self, tuning: &Tuning) -> Value {
         let dedup = [("id", json!("id")), ("dedup", json!(format!("{DEDUP}ms")))];
         let sources = payments::sources(&self.inputs, tuning, LATENESS, &dedup);
         let inputs: Vec<Value> = self.inputs.iter().map(|input| tuning.input(input.name)).collect();
-        let queries: Map<String, Value> =
-            QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
         json!({
             "name": "crash",
             "cycle": tuning.cycle,
@@ -87,13 +98,7 @@ impl Job for Windows {
             "sources": sources,
             "operators": {
                 "payments": { "type": "union", "input": inputs },
-                "features": {
-                    "type": "metrics",
-                    "input": tuning.input("payments"),
-                    "partitions": self.partitions,
-                    "partition_by": ["card", "shop"],
-                    "queries": queries,
-                },
+                "features": features(&tuning.input("payments"), self.partitions),
             },
             "sinks": { "out": {
                 "type": "file",
