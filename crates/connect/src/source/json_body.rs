@@ -9,11 +9,12 @@ use super::cut::{BlockContext, Cut, MAX_BLOCK, cut_into};
 use crate::format::RecordFormat;
 use crate::format::ndjson::{self, Array, Element};
 
+/// Bytes of a piece, unless a record has more.
+const PIECE: usize = 256 << 10;
+
 /// How a body is cut.
 pub(super) struct Cutting<'a> {
     pub(super) format: &'a dyn RecordFormat,
-    /// Bytes of a piece, unless a record has more.
-    pub(super) bytes: usize,
     /// Records of a piece at most.
     pub(super) records: u32,
 }
@@ -29,7 +30,7 @@ impl Cutting<'_> {
 
     /// The records of a body as its format has them.
     pub(super) fn lines(&self, body: &Bytes) -> Vec<Cut> {
-        match cut_into(self.format, body, self.bytes, self.records) {
+        match cut_into(self.format, body, PIECE, self.records) {
             Ok(cuts) => cuts,
             // A header that does not fit: the whole body is one thing that cannot be read.
             Err(error) => vec![refused(body, Cow::Owned(error.chain()))],

@@ -11,9 +11,6 @@ use super::inbox::Refused;
 use super::request::{Replies, Request};
 use crate::{Ingress, SubmitError, Submitted};
 
-/// Bytes of a piece, unless a record has more.
-const PIECE: usize = 256 << 10;
-
 /// Records of a piece whose lines a client waits for: their lines are kept until all of them are there.
 const ANSWERED: u32 = 4_096;
 
@@ -67,7 +64,7 @@ impl Ingress for HttpIngress {
 
 impl Shared {
     fn cut(&self, body: &Bytes, records: u32) -> Vec<Cut> {
-        let cutting = Cutting { format: &*self.format, bytes: PIECE, records };
+        let cutting = Cutting { format: &*self.format, records };
         if self.is_json { cutting.json(body) } else { cutting.lines(body) }
     }
 }

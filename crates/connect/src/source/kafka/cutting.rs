@@ -39,9 +39,6 @@ pub(super) struct Reading {
 const MAGIC: u8 = 0;
 const WIRE_HEADER: usize = 5;
 
-/// Bytes of a piece of a message of JSON.
-const PIECE: usize = 256 << 10;
-
 /// Some records of a message that is not all in a block yet.
 struct Piece {
     cut: Cut,
@@ -291,7 +288,7 @@ impl PartitionReader {
         }
         let cuts = match is_laid_out {
             true => {
-                let cutting = Cutting { format: &*reading.format, bytes: PIECE, records: u32::MAX };
+                let cutting = Cutting { format: &*reading.format, records: u32::MAX };
                 cutting.json(&Bytes::copy_from_slice(value))
             }
             false => cut_all(&*reading.format, value)?,
