@@ -49,6 +49,9 @@ pub(crate) fn start(
     site: &Site<'_>,
     begin: impl FnOnce(JobHold),
 ) -> Result<Job, Error> {
+    if options.is_told && (graph.sources.len() != 1 || graph.sources[0].by_time) {
+        return Err(Error::internal("a job that is told its order has one source, which says it"));
+    }
     let layout = Layout::of(&graph, durability.order.is_some())?;
     Builder::new(graph, options, layout, site, &durability)?.build(durability, begin)
 }
@@ -295,8 +298,8 @@ impl<'a> Builder<'a> {
             durability.order.clone(),
             durability.cycles.clone(),
         );
-        let core =
-            Arc::new(core.read_only_when_full(options.read_only_when_full).keep(durability.keep.clone()));
+        let core = core.read_only_when_full(options.read_only_when_full).is_told(options.is_told);
+        let core = Arc::new(core.keep(durability.keep.clone()));
         let mut builder = Self {
             stage_of: vec![0; node_count],
             counters: Vec::with_capacity(node_count),

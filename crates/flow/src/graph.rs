@@ -108,6 +108,10 @@ pub struct JobOptions {
     /// to call. Not for a job in which a task or a link waits for a time or for a number of records: sources are held
     /// when too many blocks are kept.
     pub keep_received: bool,
+    /// The order comes from elsewhere: the job has one source, which says [`crate::Poll::Told`]. Nothing is mixed in but
+    /// cycle markers, and commands that change nothing; the job looks at no clock but to pace its cycles, and one that
+    /// is given nothing does nothing. Answers are a function of what is told.
+    pub is_told: bool,
     /// A job that fails because a disk is full stays to be read: [`crate::Job::is_read_only`]. Else it ends.
     pub read_only_when_full: bool,
 }
@@ -120,6 +124,7 @@ impl Default for JobOptions {
             block_bytes: 256 << 10,
             ring_bytes: 2 << 20,
             keep_received: false,
+            is_told: false,
             read_only_when_full: false,
         }
     }

@@ -164,6 +164,12 @@ impl Job {
                 core.operators.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
             )));
         }
+        if core.is_told && command.record.is_some() {
+            return Err(Error::internal(format!(
+                "job {:?} is told its order: a command that changes something comes from there",
+                core.name
+            )));
+        }
         {
             let mut life = core.lock();
             let reads = core.is_read_only() && command.record.is_none();
@@ -224,6 +230,8 @@ pub(crate) struct JobCore {
     /// Set with `read_only`, and never taken back: tasks leave out records.
     leaves_out: AtomicBool,
     read_only_when_full: bool,
+    /// As [`crate::JobOptions::is_told`] says.
+    is_told: bool,
     /// Tasks that are not dropped yet, the sequencer among them.
     alive: AtomicUsize,
     /// Held for moments, never while an operator runs.
@@ -284,6 +292,7 @@ impl JobCore {
             read_only: AtomicBool::new(false),
             leaves_out: AtomicBool::new(false),
             read_only_when_full: false,
+            is_told: false,
             alive: AtomicUsize::new(tasks),
             life: Mutex::new(Life {
                 state: JobState::Running,
@@ -304,6 +313,11 @@ impl JobCore {
     pub(crate) fn read_only_when_full(mut self, stays: bool) -> Self {
         self.read_only_when_full = stays;
         self
+    }
+
+    /// As [`crate::JobOptions::is_told`] says.
+    pub(crate) fn is_told(self, is_told: bool) -> Self {
+        Self { is_told, ..self }
     }
 
     /// As [`crate::Durability::keep`] says.

@@ -81,6 +81,6 @@ pub use runtime::Runtime;
 pub use source::{
     AgentCounts, AgentStats, CommitView, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder,
     LeftBlock, PartitionCounts, PartitionStats, PartitionView, Payload, Poll, RawBlock, ReplayRun,
-    ScoutReader, Source, SourceProgress, Waker, Wanted,
+    ScoutReader, Source, SourceProgress, Told, Waker, Wanted,
 };
 pub use stats::{ClockStats, JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

@@ -13,10 +13,14 @@
 //! markers. Nothing of that is written down again. Then come the blocks that a source gives and the log does not name,
 //! with the numbers that answers to them may have told. Then it goes on as ever.
 //!
+//! A job that is told its order ([`JobOptions::is_told`]) has one source, which says all that comes but markers and
+//! commands that only read. Then the sequencer only numbers, and looks at no clock for it (`told`).
+//!
 //! Not here: the content of blocks (decoders), the order log's files.
 
 mod by_time;
 mod replay;
+mod told;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -69,6 +73,8 @@ pub(crate) struct Sequencer {
     cycle_records: u64,
     /// The first tick of this run has been numbered.
     has_begun: bool,
+    /// Something was told since the last marker.
+    has_news: bool,
     draining: bool,
     ended: bool,
     /// Sources wait for a marker.
@@ -269,7 +275,10 @@ impl Sequencer {
     ) -> Self {
         let Durability { log, resume, .. } = durability;
         let (next, cycle_number) = resume.as_ref().map_or((0, 0), |resume| (resume.next, resume.cycle));
-        let clock = JobClock::new(clock, resume.as_ref().map(|resume| resume.now));
+        let resumed_at = resume.as_ref().map(|resume| resume.now);
+        // What is told brings its time with it.
+        let beginning = options.is_told.then_some(0);
+        let clock = JobClock::new(clock, resumed_at.or(beginning));
         let pace = Pace(clock.steady());
         let replay = resume.map(|Resume { entries, commands, .. }| Replay::new(entries, commands));
         Self {
@@ -289,6 +298,7 @@ impl Sequencer {
             cycle_bytes: 0,
             cycle_records: 0,
             has_begun: false,
+            has_news: false,
             draining: false,
             ended: false,
             is_held: false,
@@ -324,7 +334,7 @@ impl Sequencer {
             return Ok(self.serve_reads());
         }
         self.look_at_clock();
-        if !self.has_begun {
+        if !self.has_begun && !self.options.is_told {
             self.has_begun = true;
             self.make_tick()?;
         }
@@ -333,10 +343,10 @@ impl Sequencer {
         let mut time = now;
         let mut more = true;
         while more && time < until && !self.is_stuck() {
-            if self.is_due(self.tick, Some(self.options.tick)) {
+            if !self.options.is_told && self.is_due(self.tick, Some(self.options.tick)) {
                 self.make_tick()?;
             }
-            let is_due = self.is_due(self.cycle, self.options.cycle.every) || self.core.is_hastened();
+            let is_due = self.is_due(self.cycle, self.cycle_time()) || self.core.is_hastened();
             if is_due && self.may_mark() {
                 self.make_cycle(false)?;
             }
@@ -382,6 +392,9 @@ impl Sequencer {
     }
 
     fn look_at_clock(&mut self) {
+        if self.options.is_told {
+            return;
+        }
         let Some(notice) = self.clock.look() else { return };
         let job = &self.core.name;
         match notice {
@@ -479,6 +492,12 @@ impl Sequencer {
             feed.woken.store(false, Ordering::Release);
             self.asking = Some(index);
             match feed.source.poll(self.options.block_bytes, self.clock.now())? {
+                Poll::Told { now, event } => {
+                    feed.state = FeedState::Ready;
+                    more = true;
+                    self.take_told(index, now, event)?;
+                }
+                Poll::Block(_) if self.options.is_told => return Err(told::not_told(&feed.name)),
                 Poll::Block(block) => {
                     feed.state = FeedState::Ready;
                     more = true;
@@ -607,7 +626,7 @@ impl Sequencer {
     fn send_cycle(&mut self, is_last: bool) {
         self.core.cycle_begins();
         self.cycle = Pace(self.clock.steady());
-        (self.cycle_bytes, self.cycle_records) = (0, 0);
+        (self.cycle_bytes, self.cycle_records, self.has_news) = (0, 0, false);
         self.cycle_number += 1;
         self.figures.cycles.set(self.cycle_number);
         if let Some(cycles) = &self.core.cycles {
@@ -687,11 +706,11 @@ impl Sequencer {
         } else {
             let (now, steady) = (Instant::now(), self.clock.steady());
             let left = |pace: Pace, every: Duration| every.saturating_sub(pace.passed(steady));
-            let tick = left(self.tick, self.options.tick);
-            let cycle = self.options.cycle.every.map(|every| left(self.cycle, every));
+            let tick = (!self.options.is_told).then(|| left(self.tick, self.options.tick));
+            let cycle = self.cycle_time().map(|every| left(self.cycle, every));
             // Overdue, as earlier ones are on their way: looked at again soon, and not in a spin.
             let cycle = cycle.map(|left| if left.is_zero() { MARK_AGAIN } else { left });
-            Some(now + cycle.map_or(tick, |cycle| tick.min(cycle)))
+            tick.into_iter().chain(cycle).min().map(|left| now + left)
         };
         sources.chain(regular).chain(asked).min()
     }

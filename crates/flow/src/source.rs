@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
-use crate::{FindReceived, SourcePosition};
+use crate::{Command, FindReceived, SourcePosition};
 
 /// Some records of one partition, as received; of several, where they were taken in the order of time
 /// ([`Source::take`]).
@@ -64,8 +64,23 @@ pub enum Poll {
     Pending,
     /// Nothing now; ask again at this time, or when woken.
     PendingUntil(Instant),
+    /// What comes next in the job's order, by the clock of whoever made the order: of the source of a job that is told
+    /// its order ([`crate::JobOptions::is_told`]), and of no other.
+    Told {
+        now: Micros,
+        event: Told,
+    },
     /// Nothing ever again.
     End,
+}
+
+/// What a source says that tells the whole order of its job.
+pub enum Told {
+    Block(RawBlock),
+    /// Only the time.
+    Tick,
+    /// A command that changes something. It has no [`Command::record`]: the source gives it again.
+    Command(Command),
 }
 
 /// Wakes the sequencer of a job from any thread. Cheap to clone and to call.

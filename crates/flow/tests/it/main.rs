@@ -16,3 +16,4 @@ mod placement;
 mod read_only;
 mod received;
 mod schedule;
+mod told;
