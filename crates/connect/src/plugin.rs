@@ -330,6 +330,9 @@ pub enum Replay {
     /// Outside of the job: the source goes to a place in its input and reads the same again
     /// ([`Source::restore`], [`Source::replay`]).
     Itself,
+    /// Outside of the job, with all that comes between the records: the source tells the order of the whole job
+    /// ([`thalweg_flow::JobOptions::is_told`]), which has no other source and keeps no order of its own.
+    Told,
     /// Blocks go through a journal of ours as they come, before they are numbered.
     Journal(BlockCodec),
 }

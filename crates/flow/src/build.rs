@@ -26,8 +26,9 @@ use crate::stats::{
 use crate::task::{Beginning, Inlet, Task};
 use crate::worker::{Mailbox, TaskCell};
 use crate::{
-    Clock, DatagramView, Durability, FindReceived, Graph, Input, InputOrder, JobHold, JobOptions, NodeId,
-    OperatorNode, PartitionView, Partitioning, Schedule, SourceProgress, TaskInfo, Waker,
+    Clock, DatagramView, Durability, FindReceived, Followed, Graph, Input, InputOrder, JobOptions,
+    LastCommit, NodeId, OperatorNode, OrderLog, PartitionView, Partitioning, Schedule, SourceProgress,
+    TaskInfo, Waker,
 };
 
 /// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
@@ -42,18 +43,48 @@ pub(crate) struct Site<'a> {
     pub clock: &'a Arc<dyn Clock>,
 }
 
-pub(crate) fn start(
+/// A job whose tasks nobody runs yet.
+pub(crate) struct Wired {
+    pub(crate) job: Job,
+    sequencer: (Arc<TaskCell>, Box<Sequencer>),
+    tasks: Vec<(Arc<TaskCell>, Box<Task>)>,
+}
+
+impl Wired {
+    /// Gives the tasks to their workers.
+    pub(crate) fn run(self, log: Box<dyn OrderLog>, followed: Option<Followed>) -> Job {
+        let Self { job, sequencer: (cell, mut sequencer), tasks } = self;
+        sequencer.begin(log, followed);
+        let fill = |cell: &TaskCell, kind| cell.fill(Box::new(Shell::new(Arc::clone(&job.core), kind)));
+        fill(&cell, Kind::Sequencer(sequencer));
+        for (cell, task) in tasks {
+            fill(&cell, Kind::Task(task));
+        }
+        cell.wake();
+        job
+    }
+
+    /// Ends the job without having run it.
+    pub(crate) fn abort(self) {
+        let Self { job, sequencer, tasks } = self;
+        job.abort();
+        let count = 1 + tasks.len();
+        drop((sequencer, tasks));
+        (0..count).for_each(|_| job.core.task_gone());
+    }
+}
+
+pub(crate) fn wire(
     graph: Graph,
     options: JobOptions,
     durability: Durability,
     site: &Site<'_>,
-    begin: impl FnOnce(JobHold),
-) -> Result<Job, Error> {
+) -> Result<Wired, Error> {
     if options.is_told && (graph.sources.len() != 1 || graph.sources[0].by_time) {
         return Err(Error::internal("a job that is told its order has one source, which says it"));
     }
     let layout = Layout::of(&graph, durability.order.is_some())?;
-    Builder::new(graph, options, layout, site, &durability)?.build(durability, begin)
+    Builder::new(graph, options, layout, site, &durability)?.build(&durability)
 }
 
 /// Makes every task of every operator, in their order: a task that has state reads it back from the disk, so as many are
@@ -313,7 +344,7 @@ impl<'a> Builder<'a> {
             workers,
             parts,
             core,
-            start: durability.resume.as_ref().map_or(0, |resume| resume.next),
+            start: durability.last.map_or(0, |last| last.next),
         };
         builder.make_stages()?;
         Ok(builder)
@@ -396,7 +427,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn build(mut self, durability: Durability, begin: impl FnOnce(JobHold)) -> Result<Job, Error> {
+    fn build(mut self, durability: &Durability) -> Result<Wired, Error> {
         for number in 0..self.graph.operators.len() {
             let inputs = std::mem::take(&mut self.graph.operators[number].inputs);
             for (port, input) in inputs.iter().enumerate() {
@@ -404,31 +435,24 @@ impl<'a> Builder<'a> {
             }
         }
         let sequencer_cell = TaskCell::new(&self.site.workers[self.site.first % self.site.workers.len()]);
-        let sequencer = self.sequencer(&sequencer_cell, durability)?;
+        let sequencer = self.sequencer(&sequencer_cell, durability.last)?;
 
         let stats = self.stats_view(&sequencer);
         let core = Arc::clone(&self.core);
         let now = Instant::now();
-        let mut cells = vec![Arc::clone(&sequencer_cell)];
-        let mut works = vec![Kind::Sequencer(Box::new(sequencer))];
+        let mut tasks = Vec::new();
         for part in self.parts.into_iter().flatten() {
             let durable = core.order.clone().filter(|_| part.publishes);
             if let Some(durable) = &durable {
                 durable.subscribe(waker(&part.cell));
             }
             let beginning = Beginning { now, start: self.start, durable, waker: waker(&part.cell) };
-            cells.push(part.cell);
             let task = Task::new(part.inlets, part.order, part.stages, part.schedule, beginning);
-            works.push(Kind::Task(Box::new(task)));
+            tasks.push((part.cell, Box::new(task)));
         }
-        core.wire(waker(&sequencer_cell), cells.iter().map(waker).collect(), move || stats.look());
-        let job = Job { core: Arc::clone(&core) };
-        begin(job.hold());
-        for (cell, kind) in cells.iter().zip(works) {
-            cell.fill(Box::new(Shell::new(Arc::clone(&core), kind)));
-        }
-        sequencer_cell.wake();
-        Ok(job)
+        let wakers = std::iter::once(&sequencer_cell).chain(tasks.iter().map(|(cell, _)| cell)).map(waker);
+        core.wire(waker(&sequencer_cell), wakers.collect(), move || stats.look());
+        Ok(Wired { job: Job { core }, sequencer: (sequencer_cell, Box::new(sequencer)), tasks })
     }
 
     /// Makes the rings of one link, or the chain.
@@ -493,7 +517,7 @@ impl<'a> Builder<'a> {
         self.links.push(view);
     }
 
-    fn sequencer(&mut self, cell: &Arc<TaskCell>, durability: Durability) -> Result<Sequencer, Error> {
+    fn sequencer(&mut self, cell: &Arc<TaskCell>, last: Option<LastCommit>) -> Result<Sequencer, Error> {
         let mut feeds = Vec::new();
         for (node, source) in std::mem::take(&mut self.graph.sources).into_iter().enumerate() {
             let woken = Arc::new(AtomicBool::new(false));
@@ -535,7 +559,7 @@ impl<'a> Builder<'a> {
             Arc::clone(self.site.clock),
             by_hand,
             self.options.clone(),
-            durability,
+            last,
             feeds,
         ))
     }

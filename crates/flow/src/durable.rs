@@ -4,7 +4,7 @@
 //! Here are the seams; the node, above this crate, writes logs and commit records. What the runtime does itself:
 //! * tasks whose operators *publish* ([`crate::OperatorNode::publishes`]) are given nothing that comes after
 //!   [`DurableOrder`], so nothing leaves the job whose order could come out otherwise after a crash;
-//! * the sequencer first follows [`Resume::entries`], then goes on by itself;
+//! * the sequencer first follows [`Followed::entries`], then goes on by itself;
 //! * at a marker operators hand [`CyclePart`]s over; where they become durable, no worker waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,26 +12,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_types::{Error, Micros, Offset, Seq};
 
-use crate::{Command, OrderEntry, OrderLog, Waker};
+use crate::{Command, OrderEntry, Waker};
 
-/// Everything that makes a job durable.
+/// What a job is wired with that outlives its process. The rest comes when it is run: [`crate::WiredJob::run`].
+#[derive(Default)]
 pub struct Durability {
-    pub log: Box<dyn OrderLog>,
     /// `None`: nobody waits for the log, publishing tasks publish at once.
     pub order: Option<Arc<DurableOrder>>,
     /// `None`: markers are numbered and nobody collects the parts that are handed over.
     pub cycles: Option<Arc<dyn Cycles>>,
     /// `None`: the job begins anew.
-    pub resume: Option<Resume>,
+    pub last: Option<LastCommit>,
     /// Dropped when the last task of the job is, before the job counts as ended: it keeps others from its files.
     pub keep: Option<Arc<dyn Send + Sync>>,
-}
-
-impl Durability {
-    /// Only writes the order down.
-    pub fn of_log(log: impl OrderLog + 'static) -> Self {
-        Self { log: Box::new(log), order: None, cycles: None, resume: None, keep: None }
-    }
 }
 
 /// Up to where the order is durable, by the order log or by a source's own: every number below it comes out the same after
@@ -141,15 +134,19 @@ impl CyclePart for Vec<u8> {
     }
 }
 
-/// Where a job goes on after its last commit.
-pub struct Resume {
+/// Where a job goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastCommit {
     /// The first number after the commit.
     pub next: Seq,
     /// The cycle that was committed.
     pub cycle: u64,
     /// The job's clock then.
     pub now: Micros,
-    /// What the order log says after the commit, to be followed before anything new.
+}
+
+/// What the order log says after the last commit, to be followed before anything new.
+pub struct Followed {
     pub entries: Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>,
     /// Makes a command again of the bytes of [`Command::record`].
     pub commands: CommandMaker,

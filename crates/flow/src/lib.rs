@@ -53,7 +53,8 @@ mod sync {
 
 pub use clock::{Clock, ManualClock, Reading, SystemClock};
 pub use durable::{
-    CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Resume, SourcePosition,
+    CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Followed, LastCommit,
+    SourcePosition,
 };
 pub use element::{
     CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, InputRules, LateAt,
@@ -77,7 +78,7 @@ pub use received::{FindReceived, Received, ReceivedPlace};
 pub use record::{
     Decimal, Emit, FieldType, Get, NewRecord, Packed, Packer, PerRecord, RecordOperator, Row, Set, Timestamp,
 };
-pub use runtime::Runtime;
+pub use runtime::{Runtime, WiredJob};
 pub use source::{
     AgentCounts, AgentStats, CommitView, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder,
     LeftBlock, PartitionCounts, PartitionStats, PartitionView, Payload, Poll, RawBlock, ReplayRun,

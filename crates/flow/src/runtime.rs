@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 
 use thalweg_types::Error;
 
-use crate::build::{Site, start};
+use crate::build::{Site, Wired, wire};
 use crate::job::{JobCore, panic_message};
 use crate::worker::{Mailbox, run_worker};
-use crate::{Clock, Durability, Graph, Job, JobHold, JobOptions, NoOrderLog};
+use crate::{Clock, Durability, Followed, Graph, Job, JobOptions, NoOrderLog, OrderLog};
 
 /// A fixed set of worker threads that run the tasks of many jobs. Dropping it aborts them.
 pub struct Runtime {
@@ -19,7 +19,48 @@ pub struct Runtime {
     /// The worker that the next job begins at.
     turn: AtomicUsize,
     /// Locked when a job starts and at the end.
-    running: Mutex<Running>,
+    running: Arc<Mutex<Running>>,
+}
+
+/// A job that has its tasks and its open sources, and does not run yet: there is a handle to report failures to. Dropping
+/// it aborts the job.
+pub struct WiredJob {
+    /// `None` once it runs.
+    wired: Option<Wired>,
+    running: Arc<Mutex<Running>>,
+}
+
+impl WiredJob {
+    pub fn job(&self) -> Job {
+        let wired = self.wired.as_ref().expect("a job that runs has no wired one");
+        wired.job.clone()
+    }
+
+    /// Lets the job run: it first follows what an order log says, then it writes `log`.
+    ///
+    /// # Errors
+    /// If the runtime has been shut down.
+    pub fn run(mut self, log: impl OrderLog + 'static, followed: Option<Followed>) -> Result<Job, Error> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.closed {
+            drop(running);
+            return Err(Error::internal("the runtime has been shut down"));
+        }
+        running.jobs.retain(|job| job.strong_count() > 0);
+        let wired = self.wired.take().expect("a job is run once");
+        let job = wired.run(Box::new(log), followed);
+        running.jobs.push(Arc::downgrade(&job.core));
+        drop(running);
+        Ok(job)
+    }
+}
+
+impl Drop for WiredJob {
+    fn drop(&mut self) {
+        if let Some(wired) = self.wired.take() {
+            wired.abort();
+        }
+    }
 }
 
 struct Running {
@@ -46,7 +87,7 @@ impl Runtime {
                     .expect("the operating system gives a thread to each worker")
             })
             .collect();
-        let running = Mutex::new(Running { threads, jobs: Vec::new(), closed: false });
+        let running = Arc::new(Mutex::new(Running { threads, jobs: Vec::new(), closed: false }));
         Self { clock, workers, turn: AtomicUsize::new(0), running }
     }
 
@@ -54,40 +95,29 @@ impl Runtime {
         self.workers.len()
     }
 
-    /// Starts a job.
+    /// Starts a job that does not outlive its process.
+    ///
+    /// # Errors
+    /// As [`Runtime::wire`].
+    pub fn start(&self, graph: Graph, options: JobOptions) -> Result<Job, Error> {
+        self.wire(graph, options, Durability::default())?.run(NoOrderLog, None)
+    }
+
+    /// Makes the tasks of a job and their links, and starts its sources; nothing is read or computed until
+    /// [`WiredJob::run`]. Takes as long as operators take to read their state, and holds up no other job.
     ///
     /// # Errors
     /// If the graph is not well formed, or what an operator's factory or a source's start says.
-    pub fn start(&self, graph: Graph, options: JobOptions) -> Result<Job, Error> {
-        self.start_durable(graph, options, Durability::of_log(NoOrderLog), drop)
-    }
-
-    /// Starts a job that outlives its process. `begin` is given a hold on it before its first task runs.
-    ///
-    /// # Errors
-    /// As [`Runtime::start`].
-    pub fn start_durable(
-        &self,
-        graph: Graph,
-        options: JobOptions,
-        durability: Durability,
-        begin: impl FnOnce(JobHold),
-    ) -> Result<Job, Error> {
+    pub fn wire(&self, graph: Graph, options: JobOptions, durability: Durability) -> Result<WiredJob, Error> {
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.workers.len();
         let site = Site { workers: &self.workers, first, clock: &self.clock };
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.closed {
-            return Err(Error::internal("the runtime has been shut down"));
-        }
         let name = Arc::clone(&graph.job);
-        let started = catch_unwind(AssertUnwindSafe(|| start(graph, options, durability, &site, begin)));
-        let job = started.unwrap_or_else(|payload| {
+        let wired = catch_unwind(AssertUnwindSafe(|| wire(graph, options, durability, &site)));
+        let wired = wired.unwrap_or_else(|payload| {
             let message = panic_message(payload.as_ref());
             Err(Error::internal(format!("job {name:?} panicked while it started: {message}")))
         })?;
-        running.jobs.retain(|job| job.strong_count() > 0);
-        running.jobs.push(Arc::downgrade(&job.core));
-        Ok(job)
+        Ok(WiredJob { wired: Some(wired), running: Arc::clone(&self.running) })
     }
 
     /// Aborts all jobs and ends the threads. A second call does nothing.

@@ -40,8 +40,9 @@ pub(crate) use by_time::Scouts;
 use replay::Replay;
 
 use crate::{
-    Clock, Command, CycleStart, DatagramView, Durability, FindReceived, JobOptions, OrderEntry, OrderEvent,
-    OrderLog, PartitionView, Poll, RawBlock, ReplayRun, Resume, Source, SourceProgress, Wanted,
+    Clock, Command, CycleStart, DatagramView, FindReceived, Followed, JobOptions, LastCommit, NoOrderLog,
+    OrderEntry, OrderEvent, OrderLog, PartitionView, Poll, RawBlock, ReplayRun, Source, SourceProgress,
+    Wanted,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -270,24 +271,22 @@ impl Sequencer {
         clock: Arc<dyn Clock>,
         by_hand: bool,
         options: JobOptions,
-        durability: Durability,
+        last: Option<LastCommit>,
         feeds: Vec<Feed>,
     ) -> Self {
-        let Durability { log, resume, .. } = durability;
-        let (next, cycle_number) = resume.as_ref().map_or((0, 0), |resume| (resume.next, resume.cycle));
-        let resumed_at = resume.as_ref().map(|resume| resume.now);
+        let (next, cycle_number) = last.map_or((0, 0), |last| (last.next, last.cycle));
+        let resumed_at = last.map(|last| last.now);
         // What is told brings its time with it.
         let beginning = options.is_told.then_some(0);
         let clock = JobClock::new(clock, resumed_at.or(beginning));
         let pace = Pace(clock.steady());
-        let replay = resume.map(|Resume { entries, commands, .. }| Replay::new(entries, commands));
         Self {
             core,
             clock,
             by_hand,
             options,
-            log,
-            replay,
+            log: Box::new(NoOrderLog),
+            replay: None,
             feeds,
             turn: 0,
             asking: None,
@@ -304,6 +303,12 @@ impl Sequencer {
             is_held: false,
             figures: Arc::default(),
         }
+    }
+
+    /// Comes before the first run.
+    pub(crate) fn begin(&mut self, log: Box<dyn OrderLog>, followed: Option<Followed>) {
+        self.log = log;
+        self.replay = followed.map(|Followed { entries, commands }| Replay::new(entries, commands));
     }
 
     pub(crate) fn figures(&self) -> &Arc<Figures> {

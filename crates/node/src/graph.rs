@@ -18,7 +18,7 @@ use thalweg_flow::{
 use thalweg_types::{Error, Micros, Schema, rejects_schema};
 
 use crate::data_dir::JobDir;
-use crate::durable::{Resumes, Store};
+use crate::durable::{Adopted, Resumes};
 use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NO_RETENTION,
     NodeRef,
@@ -27,25 +27,30 @@ use crate::operator::{Memory, Part, PartInput, PartName, Prepared, Services, Tas
 use crate::queries::LivePart;
 use crate::skip::{Skip, skipping};
 
-/// A graph that can be started, and the objects that stay outside it.
+/// A graph that can be started, and what belongs to it outside.
 pub(crate) struct BuiltJob {
     pub graph: Graph,
     pub options: JobOptions,
+    /// By operator of the job, its parts in the graph.
+    pub parts: Vec<Vec<LivePart>>,
+    pub outside: Outside,
+}
+
+/// The objects of a job that others ask while it runs.
+pub(crate) struct Outside {
     /// Doors of HTTP sources.
     pub ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     /// Where listening sources can be reached.
     pub addresses: BTreeMap<Arc<str>, SocketAddr>,
     /// Where sources that take connections count them.
     pub connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
-    /// By their names in the graph.
+    /// What each sink has taken, by their names in the graph.
     pub sinks: Vec<(Arc<str>, SinkReport)>,
     pub rejects: RejectCounts,
     /// The operators whose answers leave the job; `None` where no operator of it answers records.
     pub answering: Option<Vec<Arc<str>>>,
     /// What each operator of the graph is.
     pub roles: BTreeMap<Arc<str>, Role>,
-    /// By operator of the job, its parts in the graph.
-    pub parts: Vec<Vec<LivePart>>,
 }
 
 /// What an operator of the graph is in the job file.
@@ -74,7 +79,7 @@ pub(crate) fn build(
     folder: &JobDir,
     services: &Services,
     skips: &[Skip],
-    mut store: Option<&mut Store>,
+    mut store: Option<&mut Adopted>,
 ) -> Result<BuiltJob, Error> {
     let mut builder = Builder {
         job,
@@ -90,8 +95,13 @@ pub(crate) fn build(
         addresses: BTreeMap::new(),
         connections: BTreeMap::new(),
         replies: Vec::new(),
+        is_told: false,
     };
     let sources = builder.sources(skips, store.as_deref_mut())?;
+    let is_told = builder.is_told;
+    if let (Some(store), true) = (store.as_deref_mut(), is_told) {
+        store.told();
+    }
     let mut rejecting: Vec<Endpoint> =
         (0..sources.len()).map(|source| Endpoint { node: NodeRef::Source(source), output: 1 }).collect();
     for (place, operator) in job.operators.iter().enumerate() {
@@ -119,14 +129,16 @@ pub(crate) fn build(
     let rejects = RejectCounts::default();
     builder.rejects(&rejecting, &refusing, rejects.clone(), store);
     Ok(BuiltJob {
-        options: JobOptions { cycle: job.cycle, keep_received, ..JobOptions::default() },
-        ingresses: builder.ingresses,
-        addresses: builder.addresses,
-        connections: builder.connections,
-        sinks,
-        rejects,
-        answering: answering(job, &replies),
-        roles: builder.roles,
+        options: JobOptions { cycle: job.cycle, keep_received, is_told, ..JobOptions::default() },
+        outside: Outside {
+            ingresses: builder.ingresses,
+            addresses: builder.addresses,
+            connections: builder.connections,
+            sinks,
+            rejects,
+            answering: answering(job, &replies),
+            roles: builder.roles,
+        },
         parts: builder.parts,
         graph: Graph { job: Arc::clone(&job.name), sources, operators: builder.operators },
     })
@@ -276,6 +288,8 @@ struct Builder<'a> {
     connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     /// Source and the operator that carries its replies.
     replies: Vec<(usize, TaskFactory<dyn Operator>)>,
+    /// A source tells the order of the job.
+    is_told: bool,
 }
 
 /// Whose tasks those of a part are.
@@ -298,7 +312,7 @@ impl Pace {
 }
 
 impl Builder<'_> {
-    fn sources(&mut self, skips: &[Skip], store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
+    fn sources(&mut self, skips: &[Skip], store: Option<&mut Adopted>) -> Result<Vec<SourceNode>, Error> {
         let mut opened = Vec::new();
         // One partition alone needs no other to be read by time.
         let are_merged = self.job.sources.iter().filter(|source| source.by_time).count() > 1;
@@ -339,6 +353,7 @@ impl Builder<'_> {
                 schema: built.schema,
                 others,
             };
+            self.is_told |= matches!(built.replay, Replay::Told);
             opened.push((node, built.replay));
         }
         self.journals(opened, store)
@@ -348,7 +363,7 @@ impl Builder<'_> {
     fn journals(
         &self,
         opened: Vec<(SourceNode, Replay)>,
-        mut store: Option<&mut Store>,
+        mut store: Option<&mut Adopted>,
     ) -> Result<Vec<SourceNode>, Error> {
         let journalled = |place: &usize| matches!(opened[*place].1, Replay::Journal(_));
         let acks = (0..opened.len()).filter(journalled).map(|place| self.job.sources[place].ack);
@@ -364,7 +379,7 @@ impl Builder<'_> {
                 (replay, store) => {
                     if source.retention != NO_RETENTION {
                         let why = match replay {
-                            Replay::Itself => {
+                            Replay::Itself | Replay::Told => {
                                 "the source is read again from its own place, and has no journal"
                             }
                             Replay::Journal(_) => "without a data directory there is no journal",
@@ -564,7 +579,7 @@ impl Builder<'_> {
         rejecting: &[Endpoint],
         refusing: &[NodeId],
         counts: RejectCounts,
-        store: Option<&mut Store>,
+        store: Option<&mut Adopted>,
     ) {
         let limits = self.job.sources.iter();
         let limits =

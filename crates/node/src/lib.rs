@@ -32,6 +32,7 @@ pub mod queries;
 pub mod reference;
 mod remote;
 pub mod skip;
+mod starting;
 #[cfg(feature = "tables")]
 pub mod tables;
 

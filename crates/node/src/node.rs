@@ -12,34 +12,27 @@ use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Reach, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
-    Clock, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime, SystemClock,
+    Clock, Job, JobFailure, JobState, JobStats, OperatorStats, Partitioner, Runtime, SystemClock,
 };
-use thalweg_state::Interrupt;
-use thalweg_storage::{ChunkBudget, IoPool, RealFs, failed_sync};
+use thalweg_storage::{IoPool, failed_sync};
 #[cfg(feature = "tables")]
 use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
 
-use crate::backends::Backends;
-use crate::continuing::{self, QueryNews};
 use crate::data_dir::{DataDir, JobDir};
 use crate::drop_query::DropQuery;
-use crate::durable::{Committer, CycleFigures, Store, new_run};
-use crate::graph::{self, Role};
+use crate::durable::{CommitThread, Committer, CycleFigures};
+use crate::graph::{Outside, Role};
 use crate::job_file::check::PARTITIONINGS;
 use crate::job_file::{CheckOptions, CheckedJob, Endpoint};
 use crate::left_out::LeftOut;
-use crate::memory::Shares;
-use crate::operator::{AnswerCounts, OperatorPlugin, Operators, Services};
-use crate::queries::{
-    FailingQueries, LiveQueries, command_of, has_queries, with_live_changes, without_queries,
-};
+use crate::operator::{AnswerCounts, OperatorPlugin, Operators};
+use crate::queries::LiveQueries;
 use crate::skip::Skip;
+use crate::starting::Opened;
 #[cfg(feature = "tables")]
 use crate::tables::{CommittedTables, NodeTables};
 
-/// Memory for chunks where a job does not say.
-const CHUNK_MEMORY: u64 = 256 << 20;
 /// Reservoirs write in the background and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
 
@@ -209,8 +202,8 @@ impl NodeOptions {
 /// A process that runs jobs. Dropping it ends them at once; see [`Node::drain`].
 pub struct Node {
     /// Dropped first: its tasks use the folder and the pool.
-    runtime: Runtime,
-    pool: Arc<IoPool>,
+    pub(crate) runtime: Runtime,
+    pub(crate) pool: Arc<IoPool>,
     check: CheckOptions,
     /// By name; ended ones stay until they are removed or started again. Held for moments.
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
@@ -218,8 +211,8 @@ pub struct Node {
     opening: Mutex<BTreeSet<Arc<str>>>,
     #[cfg(feature = "tables")]
     tables: Arc<Tables>,
-    read_only_when_full: bool,
-    begins_anew: bool,
+    pub(crate) read_only_when_full: bool,
+    pub(crate) begins_anew: bool,
     dir: DataDir,
 }
 
@@ -273,7 +266,8 @@ impl Node {
         skips: &[Skip],
         dropped: &[DropQuery],
     ) -> Result<Arc<RunningJob>, Error> {
-        let _opening = Opening::begin(self, &job.name)?;
+        let name = Arc::clone(&job.name);
+        let _opening = Opening::begin(self, &name)?;
         if let Some(said) = failed_sync() {
             return Err(Error::external(format!("nothing is written any more after {said}"))
                 .with_hint("look for the cause (disk, mount), then start the process again"));
@@ -293,110 +287,15 @@ impl Node {
                 .with_hint("try again; or look for the cause (disk, mount), then start the process again"));
             }
         }
-        let folder = self.dir.job(&job.name)?;
-        let mut store = match self.dir.is_temporary() {
-            true => None,
-            false => {
-                let lock =
-                    folder.lock().map_err(|error| error.context(format!("start job {:?}", job.name)))?;
-                Some(Store::open(&job.name, &folder, Arc::new(RealFs), new_run())?.locked(lock))
-            }
+        let opened = match self.dir.is_temporary() {
+            true => Opened::unkept(self.dir.job(&name)?),
+            false => Opened::kept(&name, self.dir.job(&name)?)?,
         };
-        let dropped: Vec<DropQuery> =
-            dropped.iter().filter(|dropped| has_queries(&job, &dropped.operator)).cloned().collect();
-        let job = match &mut store {
-            None => without_queries(job, &dropped),
-            Some(store) => {
-                let left =
-                    store.queries().iter().filter_map(|change| change.without(&dropped)).collect::<Vec<_>>();
-                let (job, changes) = with_live_changes(job, &left)?;
-                let job = without_queries(job, &dropped);
-                store.adopt(&job, changes, &dropped)?;
-                let mut job = job;
-                for QueryNews { operator, query, what } in continuing::news(&job, store.record())? {
-                    tracing::warn!(job = %job.name, operator = operator.as_str(), query = query.as_str(), "{what}");
-                }
-                continuing::go_on(&mut job, store.record());
-                job
-            }
-        };
-        folder.keep_job_file(&job.json)?;
-        let interrupt = Interrupt::default();
-        let backends = match &store {
-            None => Backends::unused(&job.state),
-            Some(store) => {
-                Backends::connect(&job.state, interrupt.clone(), self.begins_anew)?.of_run(store.run())
-            }
-        };
-        let services = Services {
-            fs: Arc::new(RealFs),
-            pool: Arc::clone(&self.pool),
-            chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
-            state: job.state.clone(),
-            shares: Shares::of(&job),
-            backends,
-            answers: AnswerCounts::default(),
-            failing: FailingQueries::default(),
-        };
-        let skips: Vec<Skip> = skips
-            .iter()
-            .filter(|skip| job.sources.iter().any(|s| *s.name == *skip.source))
-            .cloned()
-            .collect();
-        let mut built = graph::build(&job, &folder, &services, &skips, store.as_mut())?;
-        built.options.read_only_when_full = self.read_only_when_full;
-        let mut queries: BTreeMap<Arc<str>, LiveQueries> = BTreeMap::new();
-        for (operator, parts) in job.operators.iter().zip(built.parts) {
-            if let Some(known) = &operator.prepared.queries {
-                let live = LiveQueries::new(&operator.name, known, parts)?;
-                queries.insert(Arc::clone(&operator.name), live);
-            }
-        }
-        let queries = Arc::new(queries);
-        let started = Instant::now();
-        let mut committer = None;
-        let running = match store {
-            None => self.runtime.start(built.graph, built.options)?,
-            Some(store) => {
-                let live = Arc::clone(&queries);
-                let commands = Box::new(move |record: &[u8]| command_of(&live, &dropped, record));
-                let begun = store.start(&mut built.graph.sources, commands, interrupt)?;
-                committer = Some(Arc::clone(&begun.committer));
-                let mut outcome = Ok(());
-                let (work, told) = (begun.work, begun.job);
-                let begin = |hold: JobHold| {
-                    let _ = told.set(hold.job());
-                    // Not sooner: a start that fails must not change the job on the disk.
-                    outcome = work.start(hold);
-                };
-                let running =
-                    self.runtime.start_durable(built.graph, built.options, begun.durability, begin)?;
-                if let Err(error) = outcome {
-                    running.abort();
-                    return Err(error);
-                }
-                running
-            }
-        };
-        services.failing.attend(running.clone(), Arc::clone(&queries));
-        let running = Arc::new(RunningJob {
-            queries,
-            checked: job,
-            folder,
-            job: running,
-            ingresses: built.ingresses,
-            addresses: built.addresses,
-            connections: built.connections,
-            sinks: built.sinks,
-            rejects: built.rejects,
-            answering: built.answering,
-            roles: built.roles,
-            answers: services.answers,
-            committer,
-            started,
-            ended: Mutex::default(),
-        });
-        self.jobs().insert(Arc::clone(running.name()), Arc::clone(&running));
+        let adopted = opened.adopt(job, dropped)?;
+        let wired = adopted.wire(self, skips)?;
+        let running =
+            wired.run(|| CommitThread::start(format!("commit:{name}")).map(Arc::new)).map(Arc::new)?;
+        self.jobs().insert(name, Arc::clone(&running));
         Ok(running)
     }
 
@@ -480,25 +379,18 @@ impl Drop for Opening<'_> {
 
 /// A job that has been started.
 pub struct RunningJob {
-    checked: CheckedJob,
-    folder: JobDir,
-    job: Job,
-    ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
-    addresses: BTreeMap<Arc<str>, SocketAddr>,
-    connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
-    sinks: Vec<(Arc<str>, SinkReport)>,
-    rejects: RejectCounts,
-    /// The operators whose answers leave the job.
-    answering: Option<Vec<Arc<str>>>,
-    roles: BTreeMap<Arc<str>, Role>,
-    answers: AnswerCounts,
+    pub(crate) checked: CheckedJob,
+    pub(crate) folder: JobDir,
+    pub(crate) job: Job,
+    pub(crate) outside: Outside,
+    pub(crate) answers: AnswerCounts,
     /// `None` where the job does not outlive its process.
-    committer: Option<Arc<Committer>>,
+    pub(crate) committer: Option<Arc<Committer>>,
     /// Queries of each operator that has any.
-    queries: Arc<BTreeMap<Arc<str>, LiveQueries>>,
-    started: Instant,
+    pub(crate) queries: Arc<BTreeMap<Arc<str>, LiveQueries>>,
+    pub(crate) started: Instant,
     /// How long it ran, once its end was seen.
-    ended: Mutex<Option<Duration>>,
+    pub(crate) ended: Mutex<Option<Duration>>,
 }
 
 impl RunningJob {
@@ -532,7 +424,7 @@ impl RunningJob {
 
     /// What an operator of the graph is in the job file, by its name in [`RunningJob::stats`].
     pub fn role(&self, operator: &str) -> Option<&Role> {
-        self.roles.get(operator)
+        self.outside.roles.get(operator)
     }
 
     /// How cycles are committed; `None` where nothing is kept.
@@ -542,31 +434,31 @@ impl RunningJob {
 
     /// The door of an HTTP source.
     pub fn ingress(&self, source: &str) -> Option<&Arc<dyn Ingress>> {
-        self.ingresses.get(source)
+        self.outside.ingresses.get(source)
     }
 
     /// Where a listening source can be reached.
     pub fn address(&self, source: &str) -> Option<SocketAddr> {
-        self.addresses.get(source).copied()
+        self.outside.addresses.get(source).copied()
     }
 
     /// All sources that listen, by name.
     pub fn addresses(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
-        self.addresses.iter().map(|(source, address)| (&**source, *address))
+        self.outside.addresses.iter().map(|(source, address)| (&**source, *address))
     }
 
     /// How many connections a source has, where it takes any.
     pub fn connections(&self, source: &str) -> Option<&Arc<ConnectionCounts>> {
-        self.connections.get(source)
+        self.outside.connections.get(source)
     }
 
     /// What each sink has taken, by its name.
     pub fn sinks(&self) -> &[(Arc<str>, SinkReport)] {
-        &self.sinks
+        &self.outside.sinks
     }
 
     pub fn rejects(&self) -> &RejectCounts {
-        &self.rejects
+        &self.outside.rejects
     }
 
     pub fn state(&self) -> JobState {
@@ -608,8 +500,8 @@ impl RunningJob {
     pub fn summary(&self) -> Summary {
         let stats = self.stats();
         let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let rejects = self.rejects.total();
-        let answers = match &self.answering {
+        let rejects = self.outside.rejects.total();
+        let answers = match &self.outside.answering {
             Some(operators) => operators.iter().map(|operator| self.answers.get(operator)).sum(),
             None => self.records_in_sinks(&stats),
         };
@@ -625,7 +517,7 @@ impl RunningJob {
     /// What sinks took; of those that read the same, the one that is ahead counts.
     fn records_in_sinks(&self, stats: &JobStats) -> u64 {
         let mut streams: Vec<(Vec<Endpoint>, u64)> = Vec::new();
-        for (sink, (name, _)) in self.checked.sinks.iter().zip(&self.sinks) {
+        for (sink, (name, _)) in self.checked.sinks.iter().zip(&self.outside.sinks) {
             let operator = stats.operators.iter().find(|operator| operator.name == *name);
             // What a sink emits are the records that it could not write.
             let taken = |sink: &OperatorStats| {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_flow::{
-    Command, CycleSettings, Durability, InputId, Job, JobOptions, JobState, Operator, OrderEntry, OrderEvent,
-    OrderLog, Output, Partitioning, Resume, Runtime, SystemClock,
+    Command, CycleSettings, InputId, Job, JobOptions, JobState, LastCommit, Operator, OrderEntry, OrderEvent,
+    OrderLog, Output, Partitioning, Runtime, SystemClock,
 };
 use thalweg_types::{Batch, Error, Micros, SeqRange};
 
@@ -49,7 +49,7 @@ fn every_task_sees_the_same_controls_at_the_same_numbers() {
         ..JobOptions::default()
     };
     let log = KeptLog::default();
-    let job = runtime.start_durable(build.graph, options, Durability::of_log(log.clone()), drop).unwrap();
+    let job = Lasting::of_log(log.clone()).start(&runtime, build.graph, options);
     tap.allow(250);
     records
         .wait_until("the first tick", |tasks| tasks[0].iter().any(|event| matches!(event, Event::Tick(..))));
@@ -349,15 +349,9 @@ fn a_job_goes_on_from_a_tick_that_the_wall_has_not_reached() {
     let records = build.record("sink", vec![input], 1);
     let (runtime, clock) = runtime(1);
     let entries = [OrderEntry { range: SeqRange::new(5, 6), event: OrderEvent::Tick { now: YEAR + 7 } }];
-    let resume = Resume {
-        next: 5,
-        cycle: 1,
-        now: YEAR,
-        entries: Box::new(entries.into_iter().map(Ok)),
-        commands: Box::new(|_| Ok(Command::nothing())),
-    };
-    let durability = Durability { resume: Some(resume), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let last = LastCommit { next: 5, cycle: 1, now: YEAR };
+    let durability = Lasting::of_log(KeptLog::default()).after(last, entries.to_vec());
+    let job = durability.start(&runtime, build.graph, quiet());
     let ticks = || -> Vec<Micros> {
         let seen = records.of_task(0);
         seen.iter()

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use thalweg_flow::{
-    Command, CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, Job,
-    JobOptions, JobState, LeftBlock, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning,
-    Payload, RawBlock, Resume, Runtime, Source, SystemClock, Waker,
+    CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, Job, JobOptions,
+    JobState, LastCommit, LeftBlock, NoOrderLog, Operator, OrderEntry, OrderEvent, OrderLog, Output,
+    Partitioning, Payload, RawBlock, Runtime, Source, SystemClock, Waker,
 };
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
@@ -113,8 +113,8 @@ fn what_publishes_is_given_nothing_that_is_not_durable() {
     build.graph.operators.last_mut().unwrap().publishes = true;
     let (runtime, _clock) = runtime(2);
     let order = Arc::new(DurableOrder::default());
-    let durability = Durability { order: Some(Arc::clone(&order)), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let durability = Lasting::of_log(KeptLog::default()).in_order(&order);
+    let job = durability.start(&runtime, build.graph, quiet());
     let rows = |events: &[Event]| events.iter().filter(|event| matches!(event, Event::Row(..))).count();
 
     tap.allow(99);
@@ -190,8 +190,8 @@ fn every_task_that_takes_part_hands_over_once_per_cycle() {
     let (runtime, _clock) = runtime(2);
     let cycles = KeptCycles::default();
     let log = KeptLog::default();
-    let durability = Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(log.clone()) };
-    let job = runtime.start_durable(build.graph, cycles_by_records(300), durability, drop).unwrap();
+    let durability = Lasting::of_log(log.clone()).in_cycles(cycles.clone());
+    let job = durability.start(&runtime, build.graph, cycles_by_records(300));
     assert_eq!(finish(&job), JobState::Done);
 
     let kept = cycles.0.lock().unwrap();
@@ -233,9 +233,8 @@ fn a_cycle_grows_while_earlier_ones_are_on_their_way() {
     build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
     let (runtime, _clock) = runtime(1);
     let cycles = KeptCycles::default();
-    let durability =
-        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, cycles_by_records(10), durability, drop).unwrap();
+    let durability = Lasting::of_log(KeptLog::default()).in_cycles(cycles.clone());
+    let job = durability.start(&runtime, build.graph, cycles_by_records(10));
     let started = || cycles.0.lock().unwrap().started.len();
     tap.allow(20);
     eventually("two cycles", || started() == 2);
@@ -271,9 +270,8 @@ fn asking_after_each_batch(cycles: &KeptCycles, ask: fn(&Output<'_>)) -> (Runtim
     let input = build.input(source, Partitioning::Global);
     build.operator("asking", vec![input], 1, move |_| Asking(ask));
     let (runtime, _clock) = runtime(1);
-    let durability =
-        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let durability = Lasting::of_log(KeptLog::default()).in_cycles(cycles.clone());
+    let job = durability.start(&runtime, build.graph, quiet());
     (runtime, job, tap)
 }
 
@@ -320,25 +318,20 @@ fn nobody_asks_for_a_cycle_that_is_not_due() {
     let source = build.numbers("numbers", numbers, 1);
     build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
     let cycles = KeptCycles::default();
-    let durability =
-        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
+    let durability = Lasting::of_log(KeptLog::default()).in_cycles(cycles.clone());
     let options = JobOptions {
         tick: Duration::from_millis(1),
         cycle: CycleSettings { every: Some(Duration::from_secs(3600)), bytes: None, records: None },
         ..JobOptions::default()
     };
     let runtime = Runtime::new(1, Arc::new(SystemClock));
-    let job = runtime.start_durable(build.graph, options, durability, drop).unwrap();
+    let job = durability.start(&runtime, build.graph, options);
     tap.allow(10);
     let first = job.stats().tick;
     eventually("ticks go on", || job.stats().tick > first + 20_000);
     assert_eq!(cycles.0.lock().unwrap().asked, 0, "a collector that says no counts it as held back");
     job.abort();
     assert_eq!(finish(&job), JobState::Aborted);
-}
-
-fn message(text: &str) -> Command {
-    Command { operator: "sink".into(), body: Arc::new(text.to_owned()), record: Some(text.to_owned().into()) }
 }
 
 /// Rows and controls, in order; not how rows were batched.
@@ -388,9 +381,9 @@ proptest! {
         let (log, cycles) = (KeptLog::default(), KeptCycles::default());
         let (running, clock) = runtime(2);
         let durability =
-            Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(log.clone()) };
+            Lasting::of_log(log.clone()).in_cycles(cycles.clone());
         let options = cycles_by_records(200);
-        let job = running.start_durable(build.graph, options.clone(), durability, drop).unwrap();
+        let job = durability.start(&running, build.graph, options.clone());
         let _ = job.command(message("look here"));
         clock.advance(200_000);
         prop_assert_eq!(finish(&job), JobState::Done);
@@ -414,19 +407,9 @@ proptest! {
         let (build, records) = two_sources("second run", again, decoders);
         let (log, cycles) = (KeptLog::default(), KeptCycles::default());
         let (running, _clock) = runtime(2);
-        let resume = Resume {
-            next: start.next,
-            cycle: start.cycle,
-            now: start.now,
-            entries: Box::new(kept.clone().into_iter().map(Ok)),
-            commands: Box::new(|record| Ok(message(std::str::from_utf8(record).unwrap()))),
-        };
-        let durability = Durability {
-            cycles: Some(Arc::new(cycles.clone())),
-            resume: Some(resume),
-            ..Durability::of_log(log.clone())
-        };
-        let job = running.start_durable(build.graph, options, durability, drop).unwrap();
+        let last = LastCommit { next: start.next, cycle: start.cycle, now: start.now };
+        let durability = Lasting::of_log(log.clone()).in_cycles(cycles.clone()).after(last, kept.clone());
+        let job = durability.start(&running, build.graph, options);
         prop_assert_eq!(finish(&job), JobState::Done);
 
         let in_log = |events: Vec<Event>| -> Vec<Event> {
@@ -462,8 +445,8 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
     // A marker is due in the middle of the left blocks, and was not numbered there.
     let cycles = KeptCycles::default();
     cycles.0.lock().unwrap().is_shut = true;
-    let durability = Durability { cycles: Some(Arc::new(cycles)), ..Durability::of_log(log.clone()) };
-    let job = running.start_durable(build.graph, cycles_by_records(120), durability, drop).unwrap();
+    let durability = Lasting::of_log(log.clone()).in_cycles(cycles);
+    let job = durability.start(&running, build.graph, cycles_by_records(120));
     let entries = |log: &KeptLog| log.0.lock().unwrap().clone();
     let mut given = 0;
     for _ in 0..5 {
@@ -503,19 +486,10 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
         let (running, clock) = runtime(2);
         // Later than any of them, as it is after a crash.
         clock.advance(60_000_000);
-        let resume = Resume {
-            next: 0,
-            cycle: 0,
-            now: 0,
-            entries: Box::new(all.clone().into_iter().take(kept).map(Ok)),
-            commands: Box::new(|_| unreachable!("there was none")),
-        };
-        let durability = Durability {
-            cycles: Some(Arc::new(KeptCycles::default())),
-            resume: Some(resume),
-            ..Durability::of_log(log.clone())
-        };
-        let job = running.start_durable(build.graph, cycles_by_records(120), durability, drop).unwrap();
+        let last = LastCommit { next: 0, cycle: 0, now: 0 };
+        let durability =
+            Lasting::of_log(log.clone()).in_cycles(KeptCycles::default()).after(last, all[..kept].to_vec());
+        let job = durability.start(&running, build.graph, cycles_by_records(120));
         assert_eq!(finish(&job), JobState::Done);
         let fresh = entries(&log);
         assert_eq!(&fresh[..6 - kept], &all[kept..], "the same entries are written down");
@@ -531,15 +505,9 @@ fn go_on_with_a_block_left(mut numbers: Numbers, next: Seq, log: impl OrderLog +
     let mut build = Build::new("left");
     build.numbers("numbers", numbers.in_blocks_of(50), 1);
     let (running, _clock) = runtime(2);
-    let resume = Resume {
-        next,
-        cycle: 0,
-        now: 0,
-        entries: Box::new(std::iter::empty()),
-        commands: Box::new(|_| unreachable!("there was none")),
-    };
-    let durability = Durability { resume: Some(resume), ..Durability::of_log(log) };
-    let job = running.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let last = LastCommit { next, cycle: 0, now: 0 };
+    let durability = Lasting::of_log(log).after(last, Vec::new());
+    let job = durability.start(&running, build.graph, quiet());
     assert_eq!(finish(&job), JobState::Done);
 }
 
@@ -586,19 +554,11 @@ fn a_log_with_a_gap_stops_the_job() {
     let source = build.numbers("numbers", Numbers::up_to(10), 1);
     build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
     let (runtime, _clock) = runtime(1);
-    let entries = vec![Ok(OrderEntry {
-        range: thalweg_types::SeqRange::new(8, 9),
-        event: OrderEvent::Tick { now: 1 },
-    })];
-    let resume = Resume {
-        next: 7,
-        cycle: 1,
-        now: 0,
-        entries: Box::new(entries.into_iter()),
-        commands: Box::new(|_| Err(Error::internal("no commands here"))),
-    };
-    let durability = Durability { resume: Some(resume), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let entries =
+        vec![OrderEntry { range: thalweg_types::SeqRange::new(8, 9), event: OrderEvent::Tick { now: 1 } }];
+    let last = LastCommit { next: 7, cycle: 1, now: 0 };
+    let durability = Lasting::of_log(KeptLog::default()).after(last, entries);
+    let job = durability.start(&runtime, build.graph, quiet());
     let JobState::Failed(failure) = finish(&job) else { panic!("it failed") };
     assert_eq!(failure.message, "the order log goes on with number 8, expected 7");
     assert_eq!(failure.error.unwrap().class, thalweg_types::Class::Corrupt);
@@ -610,16 +570,50 @@ fn a_job_that_somebody_holds_has_not_ended() {
     let source = build.numbers("numbers", Numbers::up_to(10), 1);
     build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
     let (runtime, _clock) = runtime(1);
-    let mut hold = None;
     let cycles = KeptCycles::default();
-    let durability =
-        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, |held| hold = Some(held)).unwrap();
+    let durability = Lasting::of_log(KeptLog::default()).in_cycles(cycles.clone());
+    let (job, hold) = durability.start_held(&runtime, build.graph, quiet());
     eventually("all is worked off", || job.stats().sources[0].ended);
     assert_eq!(job.wait_timeout(Duration::from_millis(20)), None);
-    hold.as_ref().unwrap().job().fail("commit", Error::external("the disk is gone"));
+    hold.job().fail("commit", Error::external("the disk is gone"));
     drop(hold);
     let JobState::Failed(failure) = finish(&job) else { panic!("it failed") };
     assert!(cycles.0.lock().unwrap().is_stopped, "nobody is to wait for parts that will not come");
     assert_eq!((&*failure.operator, failure.message.as_str()), ("commit", "the disk is gone"));
+}
+
+#[test]
+fn a_job_that_is_wired_and_does_not_run_has_a_handle_reads_nothing_and_ends_when_it_is_dropped() {
+    let (runtime, _clock) = runtime(1);
+    let wired = |with: Durability| {
+        let mut build = Build::new("wired");
+        let source = build.numbers("numbers", Numbers::up_to(10), 1);
+        let records = build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+        (runtime.wire(build.graph, quiet(), with).unwrap(), records)
+    };
+    let cycles = KeptCycles::default();
+    let keep: Arc<dyn Send + Sync> = Arc::new(());
+    let lock = Arc::downgrade(&keep);
+    let with =
+        Durability { cycles: Some(Arc::new(cycles.clone())), keep: Some(keep), ..Durability::default() };
+    let (job, records) = wired(with);
+    let handle = job.job();
+    assert_eq!((handle.state(), handle.stats().records), (JobState::Running, 0));
+    drop(job);
+    assert_eq!(finish(&handle), JobState::Aborted);
+    assert!(cycles.0.lock().unwrap().is_stopped && lock.upgrade().is_none(), "its files are free");
+    assert_eq!(records.of_task(0), []);
+
+    // A failure that is reported before it runs, as by the thread of its log.
+    let (job, records) = wired(Durability::default());
+    job.job().fail("order log", Error::external("the disk is gone"));
+    let handle = job.run(NoOrderLog, None).unwrap();
+    assert!(matches!(finish(&handle), JobState::Failed(_)));
+    assert_eq!(records.of_task(0), []);
+
+    let (job, _) = wired(Durability::default());
+    let handle = job.job();
+    runtime.shutdown();
+    assert!(job.run(NoOrderLog, None).unwrap_err().chain().contains("shut down"));
+    assert_eq!(finish(&handle), JobState::Aborted);
 }

@@ -9,9 +9,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch};
 use thalweg_flow::{
-    Command, Decoded, Decoder, Graph, Input, InputId, InputOrder, Job, JobOptions, JobState, LeftBlock,
-    ManualClock, NodeId, Operator, OperatorNode, Output, Partitioning, Payload, Poll, RawBlock, ReplayRun,
-    Runtime, Schedule, Source, SourceNode, SourcePosition, SourceProgress, TaskInfo, Waker,
+    Command, Cycles, Decoded, Decoder, Durability, DurableOrder, Followed, Graph, Input, InputId, InputOrder,
+    Job, JobHold, JobOptions, JobState, LastCommit, LeftBlock, ManualClock, NodeId, Operator, OperatorNode,
+    OrderEntry, OrderLog, Output, Partitioning, Payload, Poll, RawBlock, ReplayRun, Runtime, Schedule,
+    Source, SourceNode, SourcePosition, SourceProgress, TaskInfo, Waker,
 };
 use thalweg_types::{
     Batch, DataType, Error, Field, Micros, Reject, RejectsBuilder, Schema, Seq, SeqRange, Seqs,
@@ -469,6 +470,67 @@ impl Operator for Recorder {
 pub(crate) fn runtime(workers: usize) -> (Runtime, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000_000));
     (Runtime::new(workers, Arc::clone(&clock) as Arc<dyn thalweg_flow::Clock>), clock)
+}
+
+/// For the operator "sink"; a log keeps it.
+pub(crate) fn message(text: &str) -> Command {
+    Command { operator: "sink".into(), body: Arc::new(text.to_owned()), record: Some(text.to_owned().into()) }
+}
+
+/// A job that outlives its process, as its tests want it.
+pub(crate) struct Lasting {
+    pub(crate) log: Box<dyn OrderLog>,
+    pub(crate) with: Durability,
+    pub(crate) followed: Option<Followed>,
+}
+
+impl Lasting {
+    /// Only writes the order down.
+    pub(crate) fn of_log(log: impl OrderLog + 'static) -> Self {
+        Self { log: Box::new(log), with: Durability::default(), followed: None }
+    }
+
+    pub(crate) fn in_order(mut self, order: &Arc<DurableOrder>) -> Self {
+        self.with.order = Some(Arc::clone(order));
+        self
+    }
+
+    pub(crate) fn in_cycles(mut self, cycles: impl Cycles + 'static) -> Self {
+        self.with.cycles = Some(Arc::new(cycles));
+        self
+    }
+
+    /// Goes on after a commit, and follows what was written after it; commands are texts for the operator of
+    /// [`message`].
+    pub(crate) fn after(mut self, last: LastCommit, entries: Vec<OrderEntry>) -> Self {
+        self.with.last = Some(last);
+        let commands = Box::new(|record: &[u8]| Ok(message(std::str::from_utf8(record).unwrap())));
+        self.followed = Some(Followed { entries: Box::new(entries.into_iter().map(Ok)), commands });
+        self
+    }
+
+    pub(crate) fn start(self, runtime: &Runtime, graph: Graph, options: JobOptions) -> Job {
+        self.start_held(runtime, graph, options).0
+    }
+
+    /// The job is held before it runs.
+    pub(crate) fn start_held(self, runtime: &Runtime, graph: Graph, options: JobOptions) -> (Job, JobHold) {
+        let wired = runtime.wire(graph, options, self.with).unwrap();
+        let hold = wired.job().hold();
+        (wired.run(AnyLog(self.log), self.followed).unwrap(), hold)
+    }
+}
+
+struct AnyLog(Box<dyn OrderLog>);
+
+impl OrderLog for AnyLog {
+    fn append(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.0.append(entry)
+    }
+
+    fn append_told(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.0.append_told(entry)
+    }
 }
 
 /// Neither ticks nor cycles beyond the first tick and the last cycle while the clock does not advance.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use thalweg_flow::{
-    Command, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Job, JobHold, JobOptions, JobState,
-    OrderEntry, OrderEvent, OrderLog, Partitioning, Runtime,
+    Command, CyclePart, CycleStart, Cycles, DurableOrder, Job, JobHold, JobOptions, JobState, OrderEntry,
+    OrderEvent, OrderLog, Partitioning, Runtime,
 };
 use thalweg_types::{Error, Seq};
 
@@ -89,14 +89,11 @@ fn site(stays: bool) -> Site {
     build.graph.operators.last_mut().unwrap().publishes = true;
     let (runtime, _clock) = runtime(2);
     let (log, ends, order) = (Log::default(), Arc::new(Ends::default()), Arc::new(DurableOrder::default()));
-    let durability = Durability {
-        order: Some(Arc::clone(&order)),
-        cycles: Some(Arc::clone(&ends) as _),
-        ..Durability::of_log(log.clone())
-    };
+    let mut durability = Lasting::of_log(log.clone()).in_order(&order);
+    durability.with.cycles = Some(Arc::clone(&ends) as _);
     let options = JobOptions { read_only_when_full: stays, ring_bytes: 4 << 10, ..quiet() };
-    let mut hold = None;
-    let job = runtime.start_durable(build.graph, options, durability, |held| hold = Some(held)).unwrap();
+    let (job, hold) = durability.start_held(&runtime, build.graph, options);
+    let hold = Some(hold);
     Site { job, tap, log, ends, order, hold, read, published, risky_asked, _runtime: runtime }
 }
 
@@ -246,9 +243,9 @@ fn torn() -> usize {
     });
     let (runtime, _clock) = runtime(2);
     let order = Arc::new(DurableOrder::default());
-    let durability = Durability { order: Some(Arc::clone(&order)), ..Durability::of_log(Log::default()) };
+    let durability = Lasting::of_log(Log::default()).in_order(&order);
     let options = JobOptions { read_only_when_full: true, ..quiet() };
-    let job = runtime.start_durable(build.graph, options, durability, drop).unwrap();
+    let job = durability.start(&runtime, build.graph, options);
     order.advance(Seq::MAX);
     tap.allow(1_000_000);
     eventually("the failure", || job.is_read_only());

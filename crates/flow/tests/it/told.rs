@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use thalweg_flow::{
-    Command, CycleSettings, CycleStart, Cycles, Durability, Job, JobOptions, JobState, NoOrderLog,
-    Partitioning, Payload, Poll, RawBlock, Resume, Source, SourcePosition, Told, Waker,
+    Command, CycleSettings, CycleStart, Cycles, Job, JobOptions, JobState, LastCommit, NoOrderLog,
+    Partitioning, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
 };
 use thalweg_types::{Error, Micros};
 
@@ -108,15 +108,9 @@ impl Run {
     fn begin(script: Script, workers: usize, options: JobOptions, from: Option<&CycleStart>) -> Self {
         let mut build = Build::new("told");
         let mut script = script;
-        let resume = from.map(|from| {
+        let last = from.map(|from| {
             script.restore(&from.sources[0]).unwrap();
-            Resume {
-                next: from.next,
-                cycle: from.cycle,
-                now: from.now,
-                entries: Box::new(std::iter::empty()),
-                commands: Box::new(|_| unreachable!("no log names one")),
-            }
+            LastCommit { next: from.next, cycle: from.cycle, now: from.now }
         });
         let source = build.source("script", script, 2, |_| Box::new(DecodeNumbers));
         let keyed =
@@ -124,10 +118,10 @@ impl Run {
         let seen = build.record("seen", vec![build.input(keyed, Partitioning::Global)], 1);
         let (runtime, _clock) = runtime(workers);
         let markers = Markers::default();
-        let durability =
-            Durability { cycles: Some(Arc::new(markers.clone())), resume, ..Durability::of_log(NoOrderLog) };
+        let mut durability = Lasting::of_log(NoOrderLog).in_cycles(markers.clone());
+        durability.with.last = last;
         let options = JobOptions { is_told: true, ..options };
-        let job = runtime.start_durable(build.graph, options, durability, drop).unwrap();
+        let job = durability.start(&runtime, build.graph, options);
         Self { job, seen, markers, _runtime: runtime }
     }
 
@@ -221,10 +215,8 @@ fn a_job_that_is_told_nothing_has_no_cycles_and_one_that_is_told_the_time_has_lo
     let seen = build.record("seen", vec![build.input(source, Partitioning::Global)], 1);
     let (runtime, clock) = runtime(1);
     let markers = Markers::default();
-    let durability = Durability { cycles: Some(Arc::new(markers.clone())), ..Durability::of_log(NoOrderLog) };
-    let job = runtime
-        .start_durable(build.graph, JobOptions { is_told: true, ..options }, durability, drop)
-        .unwrap();
+    let durability = Lasting::of_log(NoOrderLog).in_cycles(markers.clone());
+    let job = durability.start(&runtime, build.graph, JobOptions { is_told: true, ..options });
     let count = || markers.0.lock().unwrap().len();
     let say = |say: Say| {
         let told = |tasks: &[Vec<Event>]| tasks.first().map_or(0, |events| told(events).len());

@@ -1,8 +1,8 @@
-//! Collects the parts that tasks hand over at each marker, makes them durable, and writes the commit record: a thread
-//! per job.
+//! Collects the parts that tasks hand over at each marker, makes them durable, and writes the commit record: on a thread
+//! of the job, or on one that many small jobs share.
 //!
 //! A cycle is committed in this order, each step done before the next begins: the order log up to the marker is
-//! durable, then every part ([`CyclePart::prepare`]), then the record that names them all, synced. Then the parts are
+//! durable, if there is one, then every part ([`CyclePart::prepare`]), then the record that names them all, synced. Then the parts are
 //! notified, and order and journal that only older commits needed are removed.
 //!
 //! One cycle may be on its way to the disk while the next gathers its parts. No marker is numbered while two are open, or
@@ -10,7 +10,9 @@
 //! thrown away (S4 drops the oldest state from its queue; Vallés, 2012, section 3.2).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CommitView, CyclePart, CycleStart, Cycles, JobHold};
@@ -37,8 +39,10 @@ type Task = (Arc<str>, u32);
 
 pub(crate) struct Committer {
     inner: Mutex<Inner>,
-    changed: Condvar,
-    place: Arc<OrderPlace>,
+    /// `None` where the order is told.
+    place: Option<Arc<OrderPlace>>,
+    /// Of a job that is told its order: changes of its queries.
+    queries: Vec<QueryChange>,
     /// Raised when nothing is waited for any more.
     interrupt: Interrupt,
 }
@@ -56,11 +60,13 @@ struct Inner {
     /// That it is was said.
     is_said: bool,
     figures: CycleFigures,
+    /// Of the thread that commits; `None` before there is one.
+    bell: Option<Bell>,
 }
 
 struct OpenCycle {
     start: CycleStart,
-    /// Record of the order log after the marker.
+    /// Record of the order log after the marker; 0 without one.
     order: LogPosition,
     queries: Vec<QueryChange>,
     parts: BTreeMap<Task, Box<dyn CyclePart>>,
@@ -79,13 +85,19 @@ pub struct CycleFigures {
     pub held_back_for: Duration,
 }
 
-/// Everything that the commit thread owns.
+/// The order log as commits use it.
+pub(crate) struct CommittedOrder {
+    pub log: LogHandle,
+    /// Keeps the logs' thread.
+    pub _group: Arc<GroupCommit>,
+}
+
+/// All that commits of a job need.
 pub(crate) struct CommitWork {
     pub committer: Arc<Committer>,
     pub log: CommitLog,
-    /// The record of a job that is new, or has new sources: before anything else names them.
-    pub first: Option<Vec<u8>>,
-    pub order: LogHandle,
+    /// `None` where the order is told.
+    pub order: Option<CommittedOrder>,
     /// Journal of each source that has one, by its place.
     pub journals: Vec<Option<Journal>>,
     /// What hears of the positions of each source, by its place.
@@ -94,13 +106,116 @@ pub(crate) struct CommitWork {
     pub identity: serde_json::Value,
     /// Of the job's folder.
     pub lock: Option<Arc<JobLock>>,
-    /// Keeps the logs' thread.
-    pub _group: Arc<GroupCommit>,
+}
+
+/// What there is to do for a job.
+enum Step {
+    /// A cycle whose parts are all there.
+    Commit(OpenCycle),
+    Wait,
+    /// There will be no cycle any more.
+    End,
+}
+
+/// Tells a thread that one of its jobs may have something to commit.
+struct Bell {
+    to: mpsc::Sender<Message>,
+    job: u64,
+}
+
+enum Message {
+    Take(u64, Box<(CommitWork, JobHold)>),
+    Look(u64),
+    /// No more jobs come.
+    Close,
+}
+
+/// A thread that commits the cycles of its jobs, one after the other. A commit that takes long holds up those of the
+/// other jobs, so jobs share a thread only where they write to the same places.
+///
+/// Once this is dropped, the thread ends with its last job. A job has one message on its way for each cycle and for its
+/// end, so what waits for the thread is bounded by its jobs.
+pub(crate) struct CommitThread {
+    to: mpsc::Sender<Message>,
+    taken: AtomicU64,
+}
+
+impl CommitThread {
+    /// # Errors
+    /// A lack of threads.
+    pub(crate) fn start(name: String) -> Result<Self, Error> {
+        let (to, from) = mpsc::channel();
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || commit_all(&from))
+            .map_err(|error| Error::external("start a thread that commits").with_source(error))?;
+        Ok(Self { to, taken: AtomicU64::new(0) })
+    }
+
+    /// Commits the cycles of a job, which has not ended while it is held.
+    ///
+    /// # Errors
+    /// Of class internal where the thread has ended.
+    pub(crate) fn take(&self, work: CommitWork, hold: JobHold) -> Result<(), Error> {
+        // Relaxed: it only gives out numbers.
+        let job = self.taken.fetch_add(1, Ordering::Relaxed);
+        work.committer.lock().bell = Some(Bell { to: self.to.clone(), job });
+        self.to
+            .send(Message::Take(job, Box::new((work, hold))))
+            .map_err(|_| Error::internal("the thread that commits has ended"))
+    }
+}
+
+impl Drop for CommitThread {
+    fn drop(&mut self) {
+        // If the thread has ended, nobody needs to be told.
+        let _ = self.to.send(Message::Close);
+    }
+}
+
+/// The life of a thread that commits.
+fn commit_all(from: &mpsc::Receiver<Message>) {
+    let mut works: BTreeMap<u64, Box<(CommitWork, JobHold)>> = BTreeMap::new();
+    let mut is_closed = false;
+    while !(is_closed && works.is_empty()) {
+        let Ok(message) = from.recv() else { return };
+        let job = match message {
+            Message::Take(job, work) => {
+                works.insert(job, work);
+                job
+            }
+            Message::Look(job) => job,
+            Message::Close => {
+                is_closed = true;
+                continue;
+            }
+        };
+        let Some(entry) = works.get_mut(&job) else { continue };
+        let (work, hold) = &mut **entry;
+        // A panic is the end of this job, and of no other.
+        let goes_on = catch_unwind(AssertUnwindSafe(|| work.commit_ready(hold))).unwrap_or_else(|_| {
+            hold.job().fail(
+                "commit",
+                Error::internal("the commit panicked: its message is in the log of the process"),
+            );
+            false
+        });
+        if !goes_on && let Some(entry) = works.remove(&job) {
+            let (work, hold) = *entry;
+            // Files are closed before the job counts as ended.
+            drop(work);
+            drop(hold);
+        }
+    }
 }
 
 impl Committer {
-    pub(crate) fn new(place: Arc<OrderPlace>, interrupt: Interrupt) -> Self {
-        Self { inner: Mutex::default(), changed: Condvar::new(), place, interrupt }
+    pub(crate) fn new(
+        place: Option<Arc<OrderPlace>>,
+        queries: Vec<QueryChange>,
+        interrupt: Interrupt,
+    ) -> Self {
+        Self { inner: Mutex::default(), place, queries, interrupt }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -111,19 +226,26 @@ impl Committer {
         self.lock().figures
     }
 
-    /// Waits for a cycle whose parts are all there; `None` when there will be none.
-    fn next(&self) -> Option<OpenCycle> {
+    /// What there is to do now; the bell rings when that changes.
+    fn next(&self) -> Step {
         let mut inner = self.lock();
-        loop {
-            if inner.is_stopped {
-                return None;
+        if inner.is_stopped {
+            return Step::End;
+        }
+        let expected = inner.expected.len();
+        match inner.open.front() {
+            Some(front) if front.parts.len() == expected => {
+                inner.open.pop_front().map_or(Step::Wait, Step::Commit)
             }
-            let expected = inner.expected.len();
-            match inner.open.front() {
-                Some(front) if front.parts.len() == expected => return inner.open.pop_front(),
-                None if inner.has_ended => return None,
-                _ => inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
-            }
+            None if inner.has_ended => Step::End,
+            _ => Step::Wait,
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = &self.lock().bell {
+            // A thread that has ended has dropped its jobs.
+            let _ = bell.to.send(Message::Look(bell.job));
         }
     }
 }
@@ -166,8 +288,10 @@ impl Cycles for Committer {
     }
 
     fn begin(&self, start: CycleStart) {
-        let order = self.place.next();
-        let queries = self.place.queries();
+        let (order, queries) = match &self.place {
+            Some(place) => (place.next(), place.queries()),
+            None => (LogPosition(0), self.queries.clone()),
+        };
         let open = OpenCycle { start, order, queries, parts: BTreeMap::new(), at: Instant::now() };
         let mut inner = self.lock();
         // A job that stays to be read may still follow its order log, with a marker for every cycle in it.
@@ -175,7 +299,7 @@ impl Cycles for Committer {
             inner.open.push_back(open);
         }
         drop(inner);
-        self.changed.notify_all();
+        self.ring();
     }
 
     fn part(&self, operator: &Arc<str>, task: u32, cycle: u64, part: Box<dyn CyclePart>) {
@@ -189,13 +313,13 @@ impl Cycles for Committer {
         drop(inner);
         // The task that hands over has records to work on: the thread is woken when there is something to do.
         if is_whole {
-            self.changed.notify_all();
+            self.ring();
         }
     }
 
     fn end(&self) {
         self.lock().has_ended = true;
-        self.changed.notify_all();
+        self.ring();
     }
 
     fn stop(&self) {
@@ -209,38 +333,39 @@ impl Cycles for Committer {
         let left = std::mem::take(&mut inner.open);
         drop(inner);
         drop(left);
-        self.changed.notify_all();
+        self.ring();
     }
 }
 
 impl CommitWork {
-    /// Makes the job's folder count on the disk, and commits its cycles in a thread of its own.
+    /// Makes the job's folder count on the disk; `first` is the record of a job that is new, or has new sources: before
+    /// anything else names them.
     ///
     /// # Errors
-    /// The disk's errors, and a lack of threads.
-    pub(crate) fn start(mut self, hold: JobHold) -> Result<(), Error> {
-        if let Some(first) = self.first.take() {
-            self.log.append(&first)?;
+    /// The disk's errors.
+    pub(crate) fn begin(&mut self, first: Option<CommitRecord>) -> Result<(), Error> {
+        if let Some(first) = first {
+            self.log.append(&first.encode()?)?;
         }
-        // By now there is a commit log, and an order log.
-        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
-        let thread = std::thread::Builder::new().name(format!("commit:{}", hold.job().name()));
-        let begun = thread.spawn(move || self.run(hold));
-        begun.map(drop).map_err(|error| Error::external("start a thread that commits").with_source(error))
+        // By now there is a commit log, and an order log if there is to be one.
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
     }
 
-    /// The life of the commit thread. The job has not ended while it runs.
-    fn run(mut self, hold: JobHold) {
-        while let Some(cycle) = self.committer.next() {
-            let number = cycle.start.cycle;
-            if let Err(error) = self.commit(cycle) {
-                hold.job().fail("commit", error.context(format!("commit cycle {number}")));
-                break;
+    /// Commits the cycles that are whole; whether there will be more of them.
+    fn commit_ready(&mut self, hold: &JobHold) -> bool {
+        loop {
+            match self.committer.next() {
+                Step::Wait => return true,
+                Step::End => return false,
+                Step::Commit(cycle) => {
+                    let number = cycle.start.cycle;
+                    if let Err(error) = self.commit(cycle) {
+                        hold.job().fail("commit", error.context(format!("commit cycle {number}")));
+                        return false;
+                    }
+                }
             }
         }
-        // Files are closed before the job counts as ended.
-        drop(self);
-        drop(hold);
     }
 
     fn commit(&mut self, cycle: OpenCycle) -> Result<(), Error> {
@@ -249,7 +374,9 @@ impl CommitWork {
         for journal in self.journals.iter().flatten() {
             journal.log.sync()?;
         }
-        self.order.sync()?;
+        if let Some(order) = &self.order {
+            order.log.sync()?;
+        }
         let mut positions = BTreeMap::new();
         for ((operator, task), part) in &mut parts {
             let position = part
@@ -287,7 +414,9 @@ impl CommitWork {
                 listener(position);
             }
         }
-        self.order.truncate_before(order)?;
+        if let Some(log) = &self.order {
+            log.log.truncate_before(order)?;
+        }
         for (source, place) in record.sources.iter().zip(&self.numbers.places) {
             if let Some(journal) = &self.journals[*place] {
                 let floor = super::place_in_journal(&source.place)?;
@@ -334,19 +463,17 @@ mod tests {
         let group = GroupCommit::start(Duration::ZERO).unwrap();
         let order = Log::open(Arc::clone(&fs), "job/order", LogOptions::new("order", 1)).unwrap().log;
         let order = group.register(order, Registration::new(Durability::Written)).unwrap();
-        let place = Arc::new(OrderPlace::new(LogPosition(0), Vec::new(), Vec::new()));
+        let place = Some(Arc::new(OrderPlace::new(LogPosition(0), Vec::new(), Vec::new())));
         let numbers = SourceNumbers { names: vec!["in".to_owned()], places: vec![0] };
         CommitWork {
-            committer: Arc::new(Committer::new(place, Interrupt::default())),
+            committer: Arc::new(Committer::new(place, Vec::new(), Interrupt::default())),
             log: CommitLog::open(fs, "job/commit.log", 7).unwrap().log,
-            first: None,
-            order,
+            order: Some(CommittedOrder { log: order, _group: Arc::new(group) }),
             listeners: Vec::new(),
             journals: vec![None],
             numbers,
             identity: serde_json::Value::Null,
             lock: None,
-            _group: Arc::new(group),
         }
     }
 
@@ -385,7 +512,7 @@ mod tests {
 
         let thread = std::thread::spawn(move || {
             for _ in 0..2 {
-                let cycle = work.committer.next().unwrap();
+                let Step::Commit(cycle) = work.committer.next() else { panic!("a cycle is whole") };
                 work.commit(cycle).unwrap();
             }
         });
@@ -402,7 +529,7 @@ mod tests {
         assert_eq!(record.sources[0].next, 20);
         assert_eq!(record.part("a", 1), Some(b"here".to_vec()));
         committer.end();
-        assert!(committer.next().is_none(), "there is no cycle after the last");
+        assert!(matches!(committer.next(), Step::End), "there is no cycle after the last");
     }
 
     #[test]
@@ -421,7 +548,7 @@ mod tests {
         let said = asked(false);
         assert!(said.contains("WARN") && said.contains("the present cycle grows until"), "{said}");
         assert_eq!(asked(false), "", "once is enough");
-        let cycle = committer.next().unwrap();
+        let Step::Commit(cycle) = committer.next() else { panic!("a cycle is whole") };
         work.commit(cycle).unwrap();
         let said = asked(true);
         assert!(said.contains("cycles are committed again") && said.contains("waited="), "{said}");
@@ -436,7 +563,13 @@ mod tests {
             let mut work = work(&fs);
             let options = LogOptions { segment_bytes: 300, ahead_bytes: 0, ..LogOptions::new("journal", 2) };
             let log = Log::open(Arc::clone(&fs) as Arc<dyn Fs>, "job/journal", options).unwrap().log;
-            let log = work._group.register(log, Registration::new(Durability::Written)).unwrap();
+            let log = work
+                .order
+                .as_ref()
+                .unwrap()
+                ._group
+                .register(log, Registration::new(Durability::Written))
+                .unwrap();
             for _ in 0..20 {
                 log.append(&[&[7; 100]]).unwrap();
                 log.sync().unwrap();
@@ -445,7 +578,7 @@ mod tests {
             let place = LogPosition(committed).0.to_le_bytes().to_vec();
             let sources = vec![SourcePosition { next: committed, place }];
             work.committer.begin(CycleStart { cycle: 1, next: committed, now: 5, sources });
-            let cycle = work.committer.next().unwrap();
+            let Step::Commit(cycle) = work.committer.next() else { panic!("a cycle is whole") };
             work.commit(cycle).unwrap();
             log.first().unwrap().0
         };
@@ -470,14 +603,92 @@ mod tests {
             committer.part(&"sink".into(), 0, cycle, Box::new(Slow(slow)));
             go.send(outcome).unwrap();
         }
-        let cycle = committer.next().unwrap();
+        let Step::Commit(cycle) = committer.next() else { panic!("a cycle is whole") };
         work.commit(cycle).unwrap();
-        let cycle = committer.next().unwrap();
+        let Step::Commit(cycle) = committer.next() else { panic!("a cycle is whole") };
         let error = work.commit(cycle).unwrap_err();
         assert_eq!(error.chain(), "operator \"sink\" task 0: the database is gone");
         assert_eq!(last(&fs).unwrap().cycle, 1);
         committer.begin(start(3));
         committer.stop();
-        assert!(committer.next().is_none(), "nobody waits for parts of a job that failed");
+        assert!(matches!(committer.next(), Step::End), "nobody waits for parts of a job that failed");
+    }
+
+    /// A job that does nothing until it is aborted.
+    fn idle() -> (thalweg_flow::Runtime, thalweg_flow::Job) {
+        use thalweg_flow::{Decoded, Decoder, RawBlock};
+        use thalweg_types::{Micros, SeqRange};
+
+        struct Silent;
+        impl Decoder for Silent {
+            fn decode(&mut self, _: &RawBlock, _: SeqRange, _: Micros) -> Result<Decoded, Error> {
+                unreachable!("no block comes")
+            }
+        }
+        impl thalweg_flow::Source for Silent {
+            fn poll(&mut self, _: usize, _: Micros) -> Result<thalweg_flow::Poll, Error> {
+                Ok(thalweg_flow::Poll::Pending)
+            }
+
+            fn drain(&mut self) {}
+        }
+        let source = thalweg_flow::SourceNode {
+            name: "in".into(),
+            source: Box::new(Silent),
+            by_time: false,
+            decoder: Box::new(|_| Ok(Box::new(Silent))),
+            parallelism: 1,
+            schema: thalweg_types::Schema::new(Vec::new()),
+            others: Vec::new(),
+        };
+        let graph = thalweg_flow::Graph { job: "idle".into(), sources: vec![source], operators: Vec::new() };
+        let runtime = thalweg_flow::Runtime::new(1, Arc::new(thalweg_flow::SystemClock));
+        let job = runtime.start(graph, thalweg_flow::JobOptions::default()).unwrap();
+        (runtime, job)
+    }
+
+    #[test]
+    fn jobs_share_a_thread_and_one_that_fails_or_panics_ends_alone() {
+        struct Panics;
+        impl CyclePart for Panics {
+            fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+                panic!("planted");
+            }
+        }
+        let thread = CommitThread::start("commit:test".to_owned()).unwrap();
+        let all: Vec<_> = (0..3)
+            .map(|_| {
+                let fs = Arc::new(MemFs::new());
+                let work = work(&fs);
+                let committer = Arc::clone(&work.committer);
+                committer.expect(vec![("sink".into(), 0)]);
+                let (runtime, job) = idle();
+                thread.take(work, job.hold()).unwrap();
+                (fs, committer, runtime, job)
+            })
+            .collect();
+        drop(thread);
+        let sink: Arc<str> = "sink".into();
+        let parts: [Box<dyn CyclePart>; 3] =
+            [Box::new(Panics), Box::new(Slow(mpsc::channel().1)), Box::new(vec![7])];
+        for ((_, committer, ..), part) in all.iter().zip(parts) {
+            committer.begin(start(1));
+            committer.part(&sink, 0, 1, part);
+        }
+        let said = |job: &thalweg_flow::Job| match job.wait() {
+            thalweg_flow::JobState::Failed(failure) => failure.message,
+            state => format!("{state:?}"),
+        };
+        assert!(said(&all[0].3).contains("the commit panicked"));
+        for (fs, committer, _, job) in &all[1..] {
+            committer.end();
+            while last(fs).is_none() {
+                std::thread::yield_now();
+            }
+            job.abort();
+            job.wait();
+        }
+        assert!(last(&all[0].0).is_none());
+        assert_eq!(last(&all[2].0).unwrap().part("sink", 0), Some(vec![7]));
     }
 }

@@ -14,7 +14,7 @@ use crate::job_file::{CheckedJob, CheckedOperator, NodeRef};
 
 /// Sources by name and type, operators that keep state by name, type and the keys of it, and the back end of those.
 ///
-/// What sinks are called in the graph comes in as they are opened ([`super::Store::sink`]): positions are kept by that.
+/// What sinks are called in the graph comes in as they are opened ([`super::Adopted::sink`]): positions are kept by that.
 pub(super) fn of(job: &CheckedJob) -> Value {
     let sources: Vec<Value> = job
         .sources

@@ -6,8 +6,13 @@
 //!           journal/SOURCE/  blocks of sources that cannot give them again
 //! ```
 //!
-//! [`Store::open`] reads the last commit record; the graph is built with the parts that it names; [`Store::start`]
-//! makes the rest of it: the sequencer's log, the order to be followed again, and the thread that commits.
+//! A start goes through states: [`Opened`] has read the last commit record, [`Adopted`] knows which job goes on, and its
+//! graph is built with the parts that the record names; [`Restored`] has its sources in place and its logs open. Once the
+//! job is wired, [`Restored::run`] writes what has to be there first, and has its cycles committed. Whatever fails before
+//! that leaves the folder as it was.
+//!
+//! A job that is told its order ([`thalweg_flow::JobOptions::is_told`]) has commits alone: no order log, no journal, no
+//! thread for them.
 //!
 //! Not here: the parts that operators and sinks hand over, how logs are kept on disk (`storage`).
 
@@ -19,19 +24,19 @@ pub(crate) mod record;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_connect::SinkResume;
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{
-    CommandMaker, Durability, DurableOrder, Job, OrderEvent, PatientClock, Resume, Source, SourceNode,
-    SourcePosition,
+    CommandMaker, CommitView, Durability, DurableOrder, Followed, Job, LastCommit, NoOrderLog, OrderEvent,
+    PatientClock, Source, SourceNode, SourcePosition, WiredJob,
 };
 use thalweg_state::Interrupt;
 use thalweg_storage::log::{
     self, Durability as LogDurability, GroupCommit, Log, LogClock, LogError, LogHandle, LogOptions,
-    LogPosition, LogSummary, Opened, Registration, RetentionPolicy,
+    LogPosition, LogSummary, Opened as OpenedLog, Registration, RetentionPolicy,
 };
 use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits, read_commits};
 use thalweg_types::{Error, Micros, Offset, Seq};
@@ -47,8 +52,8 @@ use journal::Journalled;
 use order::{Block, Entries, JobOrderLog, OrderPlace};
 use record::{CommitRecord, CommittedSource, Position};
 
-pub(crate) use committer::Committer;
 pub use committer::CycleFigures;
+pub(crate) use committer::{CommitThread, Committer};
 
 /// How long the order log of a job without a journal gathers before it is synced, where records are not read as they
 /// are made: sinks wait for it, and no client that would notice waits for them.
@@ -66,14 +71,21 @@ pub(crate) struct Journal {
     pub(crate) clock: PatientClock,
 }
 
-/// The logs of a job that is being started.
-pub(crate) struct Store {
+/// A job's folder whose last commit was read: what is there, before it is known which job goes on.
+pub(crate) struct Opened {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     job: Arc<str>,
     commits: CommitLog,
-    /// Borne by all that the job keeps: see [`of_run`].
-    run: u64,
+    last: CommitRecord,
+    /// Held while the job runs.
+    lock: Option<Arc<JobLock>>,
+}
+
+/// The job that goes on in a folder, while its graph is built: sources get their journals, sinks their places.
+pub(crate) struct Adopted {
+    opened: Opened,
+    /// What the next commit record says; shared with the tasks.
     last: Arc<CommitRecord>,
     /// There once a log is.
     group: Option<Arc<GroupCommit>>,
@@ -88,10 +100,29 @@ pub(crate) struct Store {
     is_live: bool,
     /// The job has never run here.
     is_first: bool,
+    /// The order comes from its source, and is kept there.
+    is_told: bool,
     /// Queries that this start leaves out.
     dropped: Vec<DropQuery>,
-    /// Held while the job runs.
-    lock: Option<Arc<JobLock>>,
+}
+
+/// A job whose sources are where its last commit left them, and whose logs are open. Nothing has been written for it that a
+/// start which fails would have to take back.
+pub(crate) struct Restored {
+    adopted: Adopted,
+    numbers: SourceNumbers,
+    /// `None` where the order is told.
+    order: Option<RestoredOrder>,
+    committer: Arc<Committer>,
+    listeners: Vec<Option<CommitView>>,
+    first: Option<CommitRecord>,
+}
+
+/// The order log of a job that is not run yet.
+struct RestoredOrder {
+    log: Log,
+    place: Arc<OrderPlace>,
+    durable: Arc<DurableOrder>,
 }
 
 /// Refuses the folder of a job whose commit log is lost: it is made before the first entry of the order log.
@@ -196,16 +227,7 @@ impl Resumes {
     }
 }
 
-/// What a job is started with.
-pub(crate) struct Started {
-    pub durability: Durability,
-    pub work: CommitWork,
-    /// Set to the job, once it is there.
-    pub job: Arc<OnceLock<Job>>,
-    pub committer: Arc<Committer>,
-}
-
-impl Store {
+impl Opened {
     /// Opens the folder of an earlier run, or begins; a job that begins puts `run` into all its files.
     ///
     /// # Errors
@@ -231,28 +253,12 @@ impl Store {
             }
             None => CommitRecord::beginning(),
         };
-        Ok(Self {
-            fs,
-            dir: folder.path().to_owned(),
-            job: Arc::clone(job),
-            run: commits.run(),
-            commits,
-            is_first: last.job.is_null(),
-            last: Arc::new(last),
-            group: None,
-            journals: Vec::new(),
-            durability: LogDurability::Synced,
-            identity: serde_json::Value::Null,
-            is_new: false,
-            is_live: false,
-            dropped: Vec::new(),
-            lock: None,
-        })
+        Ok(Self { fs, dir: folder.path().to_owned(), job: Arc::clone(job), commits, last, lock: None })
     }
 
     /// The run that all files of the job carry: [`of_run`].
     pub(crate) fn run(&self) -> u64 {
-        self.run
+        self.commits.run()
     }
 
     /// Holds the lock of the job's folder for as long as the job runs.
@@ -265,46 +271,67 @@ impl Store {
         &self.last.queries
     }
 
-    /// The last commit.
-    pub(crate) fn record(&self) -> &CommitRecord {
-        &self.last
-    }
-
     /// Takes a job for the one that goes on, with the changes of its queries that its file does not have;
-    /// [`CommitWork::start`] makes it so on the disk.
+    /// [`Restored::run`] makes it so on the disk.
     ///
     /// # Errors
-    /// Of class user where the job has been changed in a way that its state does not survive; the disk's errors.
+    /// Of class user where the job has been changed in a way that its state does not survive.
     pub(crate) fn adopt(
-        &mut self,
+        self,
         job: &CheckedJob,
         queries: Vec<QueryChange>,
         dropped: &[DropQuery],
-    ) -> Result<(), Error> {
-        self.dropped = dropped.to_vec();
-        self.identity = identity::of(job);
-        self.is_live = job.sources.iter().any(|source| source.plugin.is_live(&source.options));
-        self.journals = vec![None; job.sources.len()];
-        if !self.is_first {
-            identity::check(&self.last.job, &self.identity, &job.name)?;
+    ) -> Result<Adopted, Error> {
+        let identity = identity::of(job);
+        let is_first = self.last.job.is_null();
+        if !is_first {
+            identity::check(&self.last.job, &identity, &job.name)?;
         }
         // Sources keep their number in the order log; new ones get theirs before anything names it.
-        let mut record = CommitRecord { queries, ..CommitRecord::clone(&self.last) };
+        let mut record = CommitRecord { queries, ..self.last.clone() };
         for source in &job.sources {
             if !record.sources.iter().any(|other| other.name == *source.name) {
                 let name = source.name.to_string();
                 record.sources.push(CommittedSource { name, next: 0, place: Position::default() });
             }
         }
-        self.is_new = self.is_first || record.sources.len() > self.last.sources.len();
-        if self.is_new {
-            record.job = identity::over(&self.last.job, self.identity.clone());
+        let is_new = is_first || record.sources.len() > self.last.sources.len();
+        if is_new {
+            record.job = identity::over(&self.last.job, identity.clone());
         }
-        self.last = Arc::new(record);
-        Ok(())
+        Ok(Adopted {
+            last: Arc::new(record),
+            group: None,
+            journals: vec![None; job.sources.len()],
+            durability: LogDurability::Synced,
+            identity,
+            is_new,
+            is_live: job.sources.iter().any(|source| source.plugin.is_live(&source.options)),
+            is_first,
+            is_told: false,
+            dropped: dropped.to_vec(),
+            opened: self,
+        })
+    }
+}
+
+impl Adopted {
+    /// The last commit, with what the job adds to it.
+    pub(crate) fn record(&self) -> &CommitRecord {
+        &self.last
     }
 
-    /// What tasks are given, while and after the store is started.
+    /// The run that all files of the job carry.
+    pub(crate) fn run(&self) -> u64 {
+        self.opened.run()
+    }
+
+    /// The source tells the order of the job: there are no logs.
+    pub(crate) fn told(&mut self) {
+        self.is_told = true;
+    }
+
+    /// What tasks are given.
     pub(crate) fn resumes(&self) -> Resumes {
         Resumes(Arc::clone(&self.last))
     }
@@ -327,7 +354,7 @@ impl Store {
 
     /// How safe the order log and all journals are before anything that depends on them leaves the job: by the strongest
     /// `ack` of its sources, as an answer hangs on the records of all of them. Without this by [`Ack::Synced`]. Comes before
-    /// [`Store::journalled`].
+    /// [`Adopted::journalled`].
     pub(crate) fn log_durability(&mut self, strongest: Ack) {
         self.durability = match strongest {
             Ack::Synced => LogDurability::Synced,
@@ -336,7 +363,7 @@ impl Store {
         };
     }
 
-    /// Puts a journal before a source that cannot give its records again. Journals come before [`Store::start`].
+    /// Puts a journal before a source that cannot give its records again. Journals come before [`Adopted::restore`].
     ///
     /// # Errors
     /// Of class user where the source lets records through that no journal takes; damage, and the disk's errors.
@@ -361,10 +388,11 @@ impl Store {
         let clock = PatientClock::going_on_at(before, age.min(DAY));
         let options = LogOptions {
             clock: LogClock(Arc::new(move || stamps.now())),
-            ..LogOptions::new("journal", of_run(journal::identity(&self.job, name), self.run)).going_on_at(at)
+            ..LogOptions::new("journal", of_run(journal::identity(&self.opened.job, name), self.opened.run()))
+                .going_on_at(at)
         };
-        let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
-        let surveyed = Log::survey(Arc::clone(&self.fs), dir, options)?;
+        let dir = self.opened.dir.join("journal").join(crate::data_dir::folder_name(name));
+        let surveyed = Log::survey(Arc::clone(&self.opened.fs), dir, options)?;
         if surveyed.summary().torn.is_some() {
             self.refuse_to_cut(name, surveyed.summary(), next, at)?;
         }
@@ -396,8 +424,9 @@ impl Store {
         at: LogPosition,
     ) -> Result<(), Error> {
         let number = self.last.sources.iter().position(|committed| committed.name == source);
-        let dir = self.dir.join("order");
-        let order = match log::inspect(self.fs.as_ref(), &dir) {
+        let fs = &self.opened.fs;
+        let dir = self.opened.dir.join("order");
+        let order = match log::inspect(fs.as_ref(), &dir) {
             Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => return Ok(()),
             order => order?,
         };
@@ -407,7 +436,7 @@ impl Store {
             return Ok(());
         }
         let mut named = None;
-        let mut reader = order.read(Arc::clone(&self.fs), &dir, goes_on..order.next())?;
+        let mut reader = order.read(Arc::clone(fs), &dir, goes_on..order.next())?;
         while let Some((position, record)) = reader.next_record()? {
             let entry = order::decode(record)?;
             if let OrderEvent::Run { source, offset, .. } = entry.event
@@ -419,47 +448,26 @@ impl Store {
         }
         let Some((torn, (run, named))) = journal.torn.as_ref().zip(named) else { return Ok(()) };
         let folder = torn.path.parent().unwrap_or(&torn.path);
-        let end = journal::end_of(journal.read(Arc::clone(&self.fs), folder, at..journal.next())?, next)?;
+        let end = journal::end_of(journal.read(Arc::clone(fs), folder, at..journal.next())?, next)?;
         if named > end {
             return Err(lost_block((&torn.path, torn.pos), run, named, end));
         }
         Ok(())
     }
 
-    /// Opens the order log, brings the sources to where the last commit left them, and gives all that the runtime needs.
-    /// `interrupt` is raised when the job ends without waiting for its last cycle.
+    /// Brings the sources to where the last commit left them, and opens the order log. `interrupt` is raised when the job
+    /// ends without waiting for its last cycle.
     ///
     /// # Errors
     /// Damage, the disk's errors, and the error of a source that cannot go back.
-    pub(crate) fn start(
-        self,
-        sources: &mut [SourceNode],
-        commands: CommandMaker,
-        interrupt: Interrupt,
-    ) -> Result<Started, Error> {
-        let Self {
-            fs,
-            dir,
-            commits,
-            run,
-            last,
-            group,
-            journals,
-            durability: asked,
-            identity,
-            is_new,
-            is_live,
-            dropped,
-            lock,
-            ..
-        } = self;
-        let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
+    pub(crate) fn restore(self, sources: &mut [SourceNode], interrupt: Interrupt) -> Result<Restored, Error> {
+        let last = &self.last;
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
             // A journal has been given its position; a source that has given nothing and says nothing is at its
             // beginning.
             if let Some(committed) = committed
-                && journals[place].is_none()
+                && self.journals[place].is_none()
                 && (committed.next > 0 || !committed.place.0.is_empty())
             {
                 let position = SourcePosition { next: committed.next, place: committed.place.0.clone() };
@@ -469,86 +477,128 @@ impl Store {
                     .map_err(|error| error.context(format!("source {:?}", source.name)))?;
             }
         }
-
-        let options =
-            LogOptions::new("order", of_run(order::identity(), run)).going_on_at(LogPosition(last.order));
-        let mut log = open_log(&fs, dir.join("order"), options)?;
+        let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         let numbers = SourceNumbers::new(&last.sources, &names)?;
-        let end = survey(&mut log, &last, &numbers, &journals)?;
+        let order = if self.is_told { None } else { Some(self.open_order(&numbers)?) };
+        let place = order.as_ref().map(|order| Arc::clone(&order.place));
+        Ok(Restored {
+            committer: Arc::new(Committer::new(place, last.queries.clone(), interrupt)),
+            listeners: sources.iter().map(|source| source.source.on_commit()).collect(),
+            first: self.is_new.then(|| first_record(last, sources, &self.journals)),
+            order,
+            numbers,
+            adopted: self,
+        })
+    }
 
+    fn open_order(&self, numbers: &SourceNumbers) -> Result<RestoredOrder, Error> {
+        let (opened, last) = (&self.opened, &self.last);
+        let options = LogOptions::new("order", of_run(order::identity(), self.run()))
+            .going_on_at(LogPosition(last.order));
+        let mut log = open_log(&opened.fs, opened.dir.join("order"), options)?;
+        let end = survey(&mut log, last, numbers, &self.journals)?;
+        let durable = Arc::new(DurableOrder::default());
+        durable.advance(end);
+        let place = OrderPlace::new(LogPosition(last.order), last.queries.clone(), self.dropped.clone());
+        Ok(RestoredOrder { log, place: Arc::new(place), durable })
+    }
+}
+
+impl Restored {
+    /// What the job is wired with.
+    pub(crate) fn durability(&self) -> Durability {
+        let last = &self.adopted.last;
+        let waits = self.adopted.durability != LogDurability::None;
+        let order = self.order.as_ref().filter(|_| waits);
+        Durability {
+            order: order.map(|order| Arc::clone(&order.durable)),
+            cycles: Some(Arc::clone(&self.committer) as _),
+            last: Some(LastCommit { next: last.next, cycle: last.cycle, now: last.now }),
+            keep: self.adopted.opened.lock.clone().map(|lock| lock as _),
+        }
+    }
+
+    pub(crate) fn committer(&self) -> Arc<Committer> {
+        Arc::clone(&self.committer)
+    }
+
+    /// Makes the job's folder count on the disk, has `thread` commit its cycles, and lets it run.
+    ///
+    /// # Errors
+    /// The disk's errors, and a lack of threads; nothing of the job has been computed then.
+    pub(crate) fn run(
+        mut self,
+        wired: WiredJob,
+        commands: CommandMaker,
+        thread: &CommitThread,
+    ) -> Result<Job, Error> {
+        let job = wired.job();
+        let failed = job.clone();
+        let log = self.order_log(move |error| failed.fail("order log", error))?;
+        let followed = log.as_ref().map(|log| self.follow(log, commands)).transpose()?;
+        let Self { adopted, numbers, committer, listeners, first, .. } = self;
+        let mut work = CommitWork {
+            committer,
+            log: adopted.opened.commits,
+            order: log.as_ref().map(JobOrderLog::committed),
+            journals: adopted.journals,
+            listeners,
+            numbers,
+            identity: adopted.identity,
+            lock: adopted.opened.lock,
+        };
+        work.begin(first)?;
+        thread.take(work, job.hold())?;
+        match log {
+            Some(log) => wired.run(log, followed),
+            None => wired.run(NoOrderLog, None),
+        }
+    }
+
+    /// Gives the order log to the thread of the job's logs; `None` where the order is told. `failed` hears why nothing is
+    /// written any more.
+    fn order_log(
+        &mut self,
+        failed: impl Fn(Error) + Send + Sync + 'static,
+    ) -> Result<Option<JobOrderLog>, Error> {
+        let Some(RestoredOrder { log, place, durable }) = self.order.take() else { return Ok(None) };
+        let Adopted { group, journals, durability, is_live, .. } = &self.adopted;
         let group = match group {
-            Some(group) => group,
+            Some(group) => Arc::clone(group),
             // Somebody may wait for a row in a topic, say.
-            None if is_live => log_thread(Duration::ZERO)?,
+            None if *is_live => log_thread(Duration::ZERO)?,
             // Nobody waits: fewer and larger turns.
             None => log_thread(UNHURRIED)?,
         };
-        let order = Arc::new(DurableOrder::default());
-        order.advance(end);
-        let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone(), dropped));
-        let told: Arc<OnceLock<Job>> = Arc::default();
-        let mut registration = Registration::new(asked);
+        let mut registration = Registration::new(*durability);
         registration.on_progress = Some(Arc::new({
-            let (order, place, job) = (Arc::clone(&order), Arc::clone(&place), Arc::clone(&told));
+            let (durable, place) = (Arc::clone(&durable), Arc::clone(&place));
             move |progress| match progress {
-                Ok(durable) => place.progress(durable, &order),
-                Err(error) => {
-                    if let Some(job) = job.get() {
-                        job.fail("order log", error.into());
-                    }
-                }
+                Ok(end) => place.progress(end, &durable),
+                Err(error) => failed(error.into()),
             }
         }));
         let handle = group.register(log, registration)?;
-        let entries =
-            Entries::new(handle.read_from(LogPosition(last.order))?, Arc::clone(&place), numbers.clone());
-        let first = if is_new { Some(first_record(&last, sources, &journals).encode()?) } else { None };
-        let committer = Arc::new(Committer::new(Arc::clone(&place), interrupt));
-        let resume = Resume {
-            next: last.next,
-            cycle: last.cycle,
-            now: last.now,
-            entries: Box::new(entries),
-            commands,
-        };
-        let blocks: Vec<Block> = journals
-            .iter()
-            .map(|journal| match (journal, asked) {
-                (Some(_), LogDurability::Synced) => Block::Synced,
-                _ => Block::Elsewhere,
-            })
-            .collect();
-        Ok(Started {
-            durability: Durability {
-                log: Box::new(JobOrderLog {
-                    log: handle.clone(),
-                    place,
-                    order: Arc::clone(&order),
-                    record: Vec::new(),
-                    _group: Arc::clone(&group),
-                    numbers: numbers.clone(),
-                    blocks,
-                }),
-                order: (asked != LogDurability::None).then_some(order),
-                cycles: Some(Arc::clone(&committer) as _),
-                resume: Some(resume),
-                keep: lock.clone().map(|lock| lock as _),
-            },
-            work: CommitWork {
-                committer: Arc::clone(&committer),
-                log: commits,
-                first,
-                order: handle,
-                journals,
-                listeners: sources.iter().map(|source| source.source.on_commit()).collect(),
-                numbers,
-                identity,
-                lock,
-                _group: group,
-            },
-            job: told,
-            committer,
-        })
+        let blocks = journals.iter().map(|journal| match (journal, durability) {
+            (Some(_), LogDurability::Synced) => Block::Synced,
+            _ => Block::Elsewhere,
+        });
+        Ok(Some(JobOrderLog {
+            log: handle,
+            place,
+            order: durable,
+            record: Vec::new(),
+            group,
+            numbers: self.numbers.clone(),
+            blocks: blocks.collect(),
+        }))
+    }
+
+    /// What a log has after the last commit.
+    fn follow(&self, log: &JobOrderLog, commands: CommandMaker) -> Result<Followed, Error> {
+        let reader = log.log.read_from(LogPosition(self.adopted.last.order))?;
+        let entries = Entries::new(reader, Arc::clone(&log.place), self.numbers.clone());
+        Ok(Followed { entries: Box::new(entries), commands })
     }
 }
 
@@ -613,7 +663,7 @@ fn open_log(fs: &Arc<dyn Fs>, dir: PathBuf, options: LogOptions) -> Result<Log, 
     Ok(opened(Log::open(Arc::clone(fs), &dir, options)?))
 }
 
-fn opened(opened: Opened) -> Log {
+fn opened(opened: OpenedLog) -> Log {
     if let Some(torn) = opened.torn {
         tracing::warn!(?torn, "cut what a crash had left of the last write");
     }
@@ -692,6 +742,7 @@ fn lost_block(place: (&Path, u64), run: LogPosition, named: Offset, end: Offset)
 
 #[cfg(test)]
 mod tests {
+    use thalweg_flow::OrderLog as _;
     use thalweg_storage::{ChunkBudget, IoPool, MemFs, make_dir};
 
     use super::*;
@@ -716,7 +767,7 @@ sinks:
     struct Begun {
         disk: MemFs,
         fs: Arc<dyn Fs>,
-        store: Store,
+        store: Adopted,
         built: crate::graph::BuiltJob,
     }
 
@@ -727,8 +778,8 @@ sinks:
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let folder = JobDir::at(Path::new("j"));
         make_dir(fs.as_ref(), folder.path()).unwrap();
-        let mut store = Store::open(&job.name, &folder, Arc::clone(&fs), 0).unwrap();
-        store.adopt(&job, Vec::new(), &[]).unwrap();
+        let opened = Opened::open(&job.name, &folder, Arc::clone(&fs), 0).unwrap();
+        let mut store = opened.adopt(&job, Vec::new(), &[]).unwrap();
         let services = Services {
             fs: Arc::clone(&fs),
             pool: IoPool::new(1),
@@ -761,10 +812,9 @@ sinks:
     /// command and another run, as the job's sources have runs written down.
     fn left_of_order(job: &str) -> String {
         let Begun { disk, fs, store, mut built } = begin(job);
-        let commands: CommandMaker = Box::new(|_| unreachable!("there are none"));
-        let Started { mut durability, work, .. } =
-            store.start(&mut built.graph.sources, commands, Interrupt::default()).unwrap();
-        let order = durability.order.take().unwrap();
+        let mut restored = store.restore(&mut built.graph.sources, Interrupt::default()).unwrap();
+        let order = restored.durability().order.unwrap();
+        let mut log = restored.order_log(|error| panic!("{}", error.chain())).unwrap().unwrap();
         let is_told = built.graph.sources.iter().any(|source| source.source.tells_order());
         let run = || OrderEvent::Run { source: 0, partition: 0, offset: 0, arrival: 3 };
         let mut next = 0;
@@ -774,16 +824,16 @@ sinks:
             next += 1;
             let entry = thalweg_flow::OrderEntry { range, event };
             if is_run && is_told {
-                durability.log.append_told(entry).unwrap();
+                log.append_told(entry).unwrap();
             } else {
-                durability.log.append(entry).unwrap();
+                log.append(entry).unwrap();
             }
             while order.end() < next {
                 std::thread::yield_now();
             }
         }
         disk.crash();
-        drop((durability, work, built));
+        drop((log, restored, built));
         let options = LogOptions::new("order", order::identity());
         let log = open_log(&fs, Path::new("j/order").to_owned(), options).unwrap();
         let mut reader = log.read_from(LogPosition(0)).unwrap();

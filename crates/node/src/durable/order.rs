@@ -18,6 +18,7 @@ use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition, Reader};
 use thalweg_types::{Error, Seq, SeqRange};
 
 use super::SourceNumbers;
+use super::committer::CommittedOrder;
 use crate::drop_query::DropQuery;
 use crate::queries::QueryChange;
 
@@ -222,13 +223,18 @@ pub(crate) struct JobOrderLog {
     pub(crate) order: Arc<DurableOrder>,
     pub(crate) record: Vec<u8>,
     /// Keeps the log's thread.
-    pub(crate) _group: Arc<GroupCommit>,
+    pub(crate) group: Arc<GroupCommit>,
     pub(crate) numbers: SourceNumbers,
     /// By place of the source in the job, where its blocks are before their runs are written.
     pub(crate) blocks: Vec<Block>,
 }
 
 impl JobOrderLog {
+    /// The log as commits use it.
+    pub(crate) fn committed(&self) -> CommittedOrder {
+        CommittedOrder { log: self.log.clone(), _group: Arc::clone(&self.group) }
+    }
+
     fn write(&mut self, mut entry: OrderEntry, is_waited_for: bool) -> Result<(), Error> {
         let mut block = Block::Elsewhere;
         if let OrderEvent::Run { source, .. } = &mut entry.event {
