@@ -253,6 +253,24 @@ pub trait Consumer: Send {
     /// If the client refuses.
     fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError>;
 
+    /// As [`Consumer::assign`], with a call of its own for when there is something new in this partition, in place of
+    /// [`ConsumerOptions::wake`].
+    ///
+    /// # Errors
+    /// As there.
+    fn assign_waking(
+        &mut self,
+        partition: &TopicPartition,
+        offset: i64,
+        wake: Wake,
+    ) -> Result<usize, BusError>;
+
+    /// Reads a partition no more. Its number stays taken, and its call to wake is made no more once this returns.
+    ///
+    /// # Errors
+    /// If the client refuses, or the partition was not assigned.
+    fn unassign(&mut self, partition: usize) -> Result<(), BusError>;
+
     /// Goes on in a partition from another offset. What waits of it in the client is dropped.
     ///
     /// # Errors

@@ -193,6 +193,17 @@ impl JobDir {
         self.path.join("tables")
     }
 
+    /// The folder of a stage's unit, made where it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn unit(&self, stage: &str, partition: u32) -> Result<JobDir, Error> {
+        let path = self.path.join("units").join(folder_name(stage)).join(partition.to_string());
+        make_folder(&path, false)
+            .map_err(|error| Error::disk(format!("create the folder of a unit {path:?}"), error))?;
+        Ok(JobDir { path })
+    }
+
     /// Folder of one task. Field names may hold anything, so characters that break a path are written as `%2F`.
     pub fn task(&self, operator: &str, partition: u32) -> PathBuf {
         let mut path = self.path.join("tasks");

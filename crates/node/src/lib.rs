@@ -14,6 +14,8 @@
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 
 pub mod backends;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod continuing;
 pub mod data_dir;
 pub mod describe;

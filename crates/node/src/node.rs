@@ -185,15 +185,17 @@ impl NodeOptions {
         let check = self.check_options();
         let dir = DataDir::open(self.data_dir.as_deref())?;
         Ok(Node {
-            runtime: Runtime::new(self.workers, self.clock),
-            pool: IoPool::new(IO_THREADS),
+            site: Site {
+                runtime: Runtime::new(self.workers, self.clock),
+                pool: IoPool::new(IO_THREADS),
+                read_only_when_full: self.read_only_when_full,
+                begins_anew: self.begins_anew,
+            },
             check,
             jobs: Mutex::default(),
             opening: Mutex::default(),
             #[cfg(feature = "tables")]
             tables: self.tables,
-            read_only_when_full: self.read_only_when_full,
-            begins_anew: self.begins_anew,
             dir,
         })
     }
@@ -201,9 +203,8 @@ impl NodeOptions {
 
 /// A process that runs jobs. Dropping it ends them at once; see [`Node::drain`].
 pub struct Node {
-    /// Dropped first: its tasks use the folder and the pool.
-    pub(crate) runtime: Runtime,
-    pub(crate) pool: Arc<IoPool>,
+    /// Dropped first: its tasks use the folder.
+    site: Site,
     check: CheckOptions,
     /// By name; ended ones stay until they are removed or started again. Held for moments.
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
@@ -211,9 +212,16 @@ pub struct Node {
     opening: Mutex<BTreeSet<Arc<str>>>,
     #[cfg(feature = "tables")]
     tables: Arc<Tables>,
+    dir: DataDir,
+}
+
+/// What all jobs of a node share.
+pub(crate) struct Site {
+    /// Dropped first: its tasks use the pool.
+    pub(crate) runtime: Runtime,
+    pub(crate) pool: Arc<IoPool>,
     pub(crate) read_only_when_full: bool,
     pub(crate) begins_anew: bool,
-    dir: DataDir,
 }
 
 impl Node {
@@ -228,6 +236,20 @@ impl Node {
 
     pub fn data_dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// The folder of a job, made where it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn folder_of(&self, job: &str) -> Result<JobDir, Error> {
+        self.dir.job(job)
     }
 
     /// The tables of its jobs: those of running jobs with their fresh rows, of all others the committed rows.
@@ -292,7 +314,7 @@ impl Node {
             false => Opened::kept(&name, self.dir.job(&name)?)?,
         };
         let adopted = opened.adopt(job, dropped)?;
-        let wired = adopted.wire(self, skips)?;
+        let wired = adopted.wire(&self.site, None, skips)?;
         let running =
             wired.run(|| CommitThread::start(format!("commit:{name}")).map(Arc::new)).map(Arc::new)?;
         self.jobs().insert(name, Arc::clone(&running));

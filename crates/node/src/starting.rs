@@ -26,7 +26,7 @@ use crate::durable::{self, CommitThread, new_run};
 use crate::graph::{self, BuiltJob, Outside};
 use crate::job_file::CheckedJob;
 use crate::memory::Shares;
-use crate::node::{Node, RunningJob};
+use crate::node::{RunningJob, Site};
 use crate::operator::{AnswerCounts, Services};
 use crate::queries::{
     FailingQueries, LiveQueries, command_of, has_queries, with_live_changes, without_queries,
@@ -34,11 +34,13 @@ use crate::queries::{
 use crate::skip::Skip;
 
 /// Memory for chunks where a job does not say.
-const CHUNK_MEMORY: u64 = 256 << 20;
+pub(crate) const CHUNK_MEMORY: u64 = 256 << 20;
 
 /// A folder in which a job is to run.
 pub(crate) struct Opened {
     folder: JobDir,
+    /// The folder is that of a whole job, and gets its job file.
+    is_whole: bool,
     /// `None` where the job does not outlive its process.
     store: Option<durable::Opened>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Opened {
 impl Opened {
     /// For a job that does not outlive its process.
     pub(crate) fn unkept(folder: JobDir) -> Self {
-        Self { folder, store: None }
+        Self { folder, is_whole: true, store: None }
     }
 
     /// # Errors
@@ -54,7 +56,17 @@ impl Opened {
     pub(crate) fn kept(job: &Arc<str>, folder: JobDir) -> Result<Self, Error> {
         let lock = folder.lock().map_err(|error| error.context(format!("start job {job:?}")))?;
         let store = durable::Opened::open(job, &folder, Arc::new(RealFs), new_run())?.locked(lock);
-        Ok(Self { folder, store: Some(store) })
+        Ok(Self { folder, is_whole: true, store: Some(store) })
+    }
+
+    /// For a part of a job whose folder is in that of the job, and locked with it.
+    ///
+    /// # Errors
+    /// Damage, and the disk's errors.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn inside(job: &Arc<str>, folder: JobDir) -> Result<Self, Error> {
+        let store = durable::Opened::open(job, &folder, Arc::new(RealFs), new_run())?;
+        Ok(Self { folder, is_whole: false, store: Some(store) })
     }
 
     /// Takes a job for the one that goes on here, without the queries that are `dropped`.
@@ -62,7 +74,7 @@ impl Opened {
     /// # Errors
     /// Of class user where it has been changed in a way that its state does not survive; the disk's errors.
     pub(crate) fn adopt(self, job: CheckedJob, dropped: &[DropQuery]) -> Result<Adopted, Error> {
-        let Self { folder, store } = self;
+        let Self { folder, is_whole, store } = self;
         let dropped: Vec<DropQuery> =
             dropped.iter().filter(|dropped| has_queries(&job, &dropped.operator)).cloned().collect();
         let (job, store) = match store {
@@ -80,7 +92,9 @@ impl Opened {
                 (job, Some(store))
             }
         };
-        folder.keep_job_file(&job.json)?;
+        if is_whole {
+            folder.keep_job_file(&job.json)?;
+        }
         Ok(Adopted { job, folder, store, dropped })
     }
 }
@@ -98,19 +112,27 @@ impl Adopted {
     ///
     /// # Errors
     /// Those of sources, sinks, operators and stores; damage, and the disk's errors.
-    pub(crate) fn wire(self, node: &Node, skips: &[Skip]) -> Result<Wired, Error> {
+    ///
+    /// `chunks` is memory for chunks that it shares with others; else it has its own.
+    pub(crate) fn wire(
+        self,
+        site: &Site,
+        chunks: Option<Arc<ChunkBudget>>,
+        skips: &[Skip],
+    ) -> Result<Wired, Error> {
         let Self { job, folder, mut store, dropped } = self;
         let interrupt = Interrupt::default();
         let backends = match &store {
             None => Backends::unused(&job.state),
             Some(store) => {
-                Backends::connect(&job.state, interrupt.clone(), node.begins_anew)?.of_run(store.run())
+                Backends::connect(&job.state, interrupt.clone(), site.begins_anew)?.of_run(store.run())
             }
         };
         let services = Services {
             fs: Arc::new(RealFs),
-            pool: Arc::clone(&node.pool),
-            chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
+            pool: Arc::clone(&site.pool),
+            chunks: chunks
+                .unwrap_or_else(|| ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY))),
             state: job.state.clone(),
             shares: Shares::of(&job),
             backends,
@@ -121,7 +143,7 @@ impl Adopted {
         let skips: Vec<Skip> = skips.iter().filter(is_of_job).cloned().collect();
         let BuiltJob { mut graph, mut options, parts, outside } =
             graph::build(&job, &folder, &services, &skips, store.as_mut())?;
-        options.read_only_when_full = node.read_only_when_full;
+        options.read_only_when_full = site.read_only_when_full;
         let mut queries: BTreeMap<Arc<str>, LiveQueries> = BTreeMap::new();
         for (operator, parts) in job.operators.iter().zip(parts) {
             if let Some(known) = &operator.prepared.queries {
@@ -132,7 +154,7 @@ impl Adopted {
         let started = Instant::now();
         let store = store.map(|store| store.restore(&mut graph.sources, interrupt)).transpose()?;
         let durability = store.as_ref().map_or_else(Durability::default, durable::Restored::durability);
-        let wired = node.runtime.wire(graph, options, durability)?;
+        let wired = site.runtime.wire(graph, options, durability)?;
         let Services { answers, failing, .. } = services;
         let queries = Arc::new(queries);
         Ok(Wired { job, folder, store, dropped, answers, failing, outside, queries, wired, started })

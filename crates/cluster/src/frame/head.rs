@@ -91,6 +91,12 @@ pub struct Head {
     pub task_time: Option<Micros>,
 }
 
+/// The checksum as it is written.
+pub(super) fn written_checksum(bytes: &[u8]) -> Option<u32> {
+    let written = bytes.get(CHECKSUM_AT..CHECKSUM_AT + 4)?;
+    written.try_into().ok().map(u32::from_le_bytes)
+}
+
 /// A frame without its fields.
 pub(super) fn begin(kind: Kind, flags: u8) -> Vec<u8> {
     debug_assert_eq!(flags & !kind.flags(), 0, "flags of another kind");

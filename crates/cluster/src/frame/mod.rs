@@ -96,6 +96,11 @@ impl Frame {
     }
 }
 
+/// The checksum that a message carries; `None` if it is too short to be a frame.
+pub fn checksum(bytes: &[u8]) -> Option<u32> {
+    head::written_checksum(bytes)
+}
+
 /// A frame without rows.
 pub fn tick(head: &Head) -> Vec<u8> {
     let mut frame = head::begin(Kind::Tick, head.flags());

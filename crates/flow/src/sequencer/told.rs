@@ -4,8 +4,8 @@
 //! So the same log makes the same answers wherever and however often it is followed. Order numbers count markers too, and
 //! are nobody's business outside of the process.
 //!
-//! The first number of each run is a tick, as in other jobs: at the time of the last commit, or of what is told first.
-//! It is no later than what follows it, so no operator does anything for it that it would not do anyway.
+//! The first number of a job is a tick, as in other jobs: at the time of what is told first. A run that goes on after a
+//! commit has none of its own: operators would do for it what the log has them do later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,10 @@ impl Sequencer {
                 self.feeds[index].name
             )));
         }
-        if !self.has_begun {
-            self.has_begun = true;
-            if self.next == 0 {
-                self.clock.follow(now);
-            }
+        self.clock.follow(now);
+        if !std::mem::replace(&mut self.has_begun, true) && self.next == 0 {
             self.make_tick()?;
         }
-        self.clock.follow(now);
         if !std::mem::replace(&mut self.has_news, true) {
             self.cycle = Pace(self.clock.steady());
         }

@@ -15,7 +15,8 @@ use tracing::debug;
 use super::client::{Context, configured, trouble};
 use super::queue::PartitionQueue;
 use crate::{
-    Bounds, BusError, Consumer, ConsumerOptions, Isolation, Message, Problem, Settings, Taken, TopicPartition,
+    Bounds, BusError, Consumer, ConsumerOptions, Isolation, Message, Problem, Settings, Taken,
+    TopicPartition, Wake,
 };
 
 /// How soon a client that is to end hears of it.
@@ -80,7 +81,7 @@ impl Drop for Served {
 pub(super) struct KafkaConsumer {
     // Queues go before the client.
     queues: Vec<Option<PartitionQueue>>,
-    partitions: Vec<TopicPartition>,
+    partitions: Vec<(TopicPartition, Wake)>,
     options: ConsumerOptions,
     served: Served,
 }
@@ -128,9 +129,9 @@ impl KafkaConsumer {
     }
 
     /// Has the client fetch a partition, into a queue of its own.
-    fn fetched(&self, of: &TopicPartition, offset: i64) -> Result<PartitionQueue, BusError> {
+    fn fetched(&self, of: &TopicPartition, offset: i64, wake: &Wake) -> Result<PartitionQueue, BusError> {
         let action = || format!("read {of} from offset {offset}");
-        let queue = PartitionQueue::of(self.served.consumer(), of, &self.options.wake)?;
+        let queue = PartitionQueue::of(self.served.consumer(), of, wake)?;
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(&of.topic, of.partition, Offset::Offset(offset))
             .map_err(|error| trouble(action(), &error))?;
@@ -138,8 +139,18 @@ impl KafkaConsumer {
         Ok(queue)
     }
 
-    fn partition(&self, partition: usize) -> Result<&TopicPartition, BusError> {
-        self.partitions.get(partition).ok_or_else(|| unassigned(partition))
+    /// A partition that is read, and its call to wake.
+    fn partition(&self, partition: usize) -> Result<&(TopicPartition, Wake), BusError> {
+        self.queues.get(partition).and_then(Option::as_ref).ok_or_else(|| unassigned(partition))?;
+        Ok(&self.partitions[partition])
+    }
+
+    fn end(&mut self, partition: usize, of: &TopicPartition) -> Result<(), BusError> {
+        self.queues[partition] = None;
+        let mut list = TopicPartitionList::new();
+        list.add_partition(&of.topic, of.partition);
+        let ended = self.served.consumer().incremental_unassign(&list);
+        ended.map_err(|error| trouble(format!("end reading {of}"), &error))
     }
 
     fn queue(&mut self, partition: usize) -> Result<&mut PartitionQueue, BusError> {
@@ -154,21 +165,32 @@ fn unassigned(partition: usize) -> BusError {
 
 impl Consumer for KafkaConsumer {
     fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError> {
-        let queue = self.fetched(partition, offset)?;
+        let wake = Arc::clone(&self.options.wake);
+        self.assign_waking(partition, offset, wake)
+    }
+
+    fn assign_waking(
+        &mut self,
+        partition: &TopicPartition,
+        offset: i64,
+        wake: Wake,
+    ) -> Result<usize, BusError> {
+        let queue = self.fetched(partition, offset, &wake)?;
         self.queues.push(Some(queue));
-        self.partitions.push(partition.clone());
+        self.partitions.push((partition.clone(), wake));
         Ok(self.queues.len() - 1)
     }
 
+    fn unassign(&mut self, partition: usize) -> Result<(), BusError> {
+        let (of, _) = self.partition(partition)?.clone();
+        self.end(partition, &of)
+    }
+
     fn seek(&mut self, partition: usize, offset: i64) -> Result<(), BusError> {
-        let of = self.partition(partition)?.clone();
+        let (of, wake) = self.partition(partition)?.clone();
         // Before there is another for the same partition, whose callback it would take away.
-        self.queues[partition] = None;
-        let mut list = TopicPartitionList::new();
-        list.add_partition(&of.topic, of.partition);
-        let ended = self.served.consumer().incremental_unassign(&list);
-        ended.map_err(|error| trouble(format!("end reading {of}"), &error))?;
-        self.queues[partition] = Some(self.fetched(&of, offset)?);
+        self.end(partition, &of)?;
+        self.queues[partition] = Some(self.fetched(&of, offset, &wake)?);
         Ok(())
     }
 
@@ -196,7 +218,7 @@ impl Consumer for KafkaConsumer {
     }
 
     fn bounds(&self, partition: usize) -> Option<Bounds> {
-        let of = self.partitions.get(partition)?;
+        let (of, _) = self.partitions.get(partition)?;
         let topic = std::ffi::CString::new(&*of.topic).ok()?;
         let (mut start, mut end) = (-1, -1);
         let client = self.served.consumer().client().native_ptr();
@@ -222,7 +244,7 @@ impl Consumer for KafkaConsumer {
         let action = || format!("commit offsets of group {:?}", self.options.group);
         let mut list = TopicPartitionList::new();
         for (partition, offset) in offsets {
-            let of = self.partition(*partition)?;
+            let (of, _) = self.partition(*partition)?;
             list.add_partition_offset(&of.topic, of.partition, Offset::Offset(*offset))
                 .map_err(|error| trouble(action(), &error))?;
         }

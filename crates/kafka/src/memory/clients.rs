@@ -8,7 +8,7 @@ use super::Stored;
 use super::world::World;
 use crate::{
     Acknowledged, Bounds, BusError, Consumer, ConsumerOptions, GroupOffset, Header, Isolation, Message,
-    Outgoing, Problem, Producer, ProducerOptions, Sent, Taken, TopicPartition,
+    Outgoing, Problem, Producer, ProducerOptions, Sent, Taken, TopicPartition, Wake,
 };
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
@@ -18,8 +18,8 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 pub(super) struct MemoryConsumer {
     world: Arc<Mutex<World>>,
     options: ConsumerOptions,
-    /// By number.
-    partitions: Vec<Reading>,
+    /// By number; `None` where it is read no more.
+    partitions: Vec<Option<Reading>>,
 }
 
 struct Reading {
@@ -27,22 +27,49 @@ struct Reading {
     next: i64,
     /// Where it looks next; not below `next`.
     peeked: i64,
+    /// Kept by the world as long as it is here.
+    _wake: Arc<Wake>,
 }
 
 impl MemoryConsumer {
     pub(super) fn new(world: Arc<Mutex<World>>, options: ConsumerOptions) -> Self {
         Self { world, options, partitions: Vec::new() }
     }
+
+    fn reading(&mut self, partition: usize) -> Result<&mut Reading, BusError> {
+        self.partitions.get_mut(partition).and_then(Option::as_mut).ok_or_else(|| {
+            BusError::new(Problem::Other, format!("read partition {partition}"), "it was not assigned")
+        })
+    }
 }
 
 impl Consumer for MemoryConsumer {
     fn assign(&mut self, partition: &TopicPartition, offset: i64) -> Result<usize, BusError> {
-        self.partitions.push(Reading { of: partition.clone(), next: offset, peeked: offset });
+        let wake = Arc::clone(&self.options.wake);
+        self.assign_waking(partition, offset, wake)
+    }
+
+    fn assign_waking(
+        &mut self,
+        partition: &TopicPartition,
+        offset: i64,
+        wake: Wake,
+    ) -> Result<usize, BusError> {
+        let wake = Arc::new(wake);
+        lock(&self.world).wake_for(partition, &wake);
+        let reading = Reading { of: partition.clone(), next: offset, peeked: offset, _wake: wake };
+        self.partitions.push(Some(reading));
         Ok(self.partitions.len() - 1)
     }
 
+    fn unassign(&mut self, partition: usize) -> Result<(), BusError> {
+        self.reading(partition)?;
+        self.partitions[partition] = None;
+        Ok(())
+    }
+
     fn seek(&mut self, partition: usize, offset: i64) -> Result<(), BusError> {
-        let reading = &mut self.partitions[partition];
+        let reading = self.reading(partition)?;
         (reading.next, reading.peeked) = (offset, offset);
         Ok(())
     }
@@ -53,8 +80,9 @@ impl Consumer for MemoryConsumer {
         _: Duration,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError> {
-        let reading = &mut self.partitions[partition];
-        let outcome = read(&self.world, &reading.of, self.options.isolation, &mut reading.next, each);
+        let (world, isolation) = (Arc::clone(&self.world), self.options.isolation);
+        let reading = self.reading(partition)?;
+        let outcome = read(&world, &reading.of, isolation, &mut reading.next, each);
         reading.peeked = reading.peeked.max(reading.next);
         outcome
     }
@@ -64,23 +92,25 @@ impl Consumer for MemoryConsumer {
         partition: usize,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError> {
-        let reading = &mut self.partitions[partition];
-        read(&self.world, &reading.of, self.options.isolation, &mut reading.peeked, each)
+        let (world, isolation) = (Arc::clone(&self.world), self.options.isolation);
+        let reading = self.reading(partition)?;
+        read(&world, &reading.of, isolation, &mut reading.peeked, each)
     }
 
     fn peek_again(&mut self, partition: usize) {
-        let reading = &mut self.partitions[partition];
-        reading.peeked = reading.next;
+        if let Ok(reading) = self.reading(partition) {
+            reading.peeked = reading.next;
+        }
     }
 
     fn bounds(&self, partition: usize) -> Option<Bounds> {
-        lock(&self.world).bounds(&self.partitions.get(partition)?.of).ok()
+        lock(&self.world).bounds(&self.partitions.get(partition)?.as_ref()?.of).ok()
     }
 
     fn commit_group(&mut self, offsets: &[(usize, i64)]) -> Result<(), BusError> {
         let mut world = lock(&self.world);
         for (partition, offset) in offsets {
-            if let Some(Reading { of, .. }) = self.partitions.get(*partition) {
+            if let Some(Some(Reading { of, .. })) = self.partitions.get(*partition) {
                 let committed = GroupOffset { offset: *offset, metadata: String::new() };
                 world.groups.insert((self.options.group.clone(), of.clone()), committed);
             }

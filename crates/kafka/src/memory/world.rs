@@ -1,9 +1,10 @@
 //! The brokers: topics, groups, transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
 use super::{Faults, Stored};
-use crate::{Bounds, BusError, GroupOffset, Isolation, Problem, TopicPartition};
+use crate::{Bounds, BusError, GroupOffset, Isolation, Problem, TopicPartition, Wake};
 
 /// A transaction, by its number.
 type Transaction = u64;
@@ -39,6 +40,8 @@ pub(super) struct World {
     next_transaction: Transaction,
     next_id: u64,
     clock: i64,
+    /// Readers that wait for something new.
+    readers: Vec<(TopicPartition, Weak<Wake>)>,
 }
 
 impl World {
@@ -54,6 +57,21 @@ impl World {
             next_transaction: 1,
             next_id: 1,
             clock: 1_700_000_000_000,
+            readers: Vec::new(),
+        }
+    }
+
+    /// Calls `wake` when there is something new in a partition, as long as its owner keeps it.
+    pub(super) fn wake_for(&mut self, partition: &TopicPartition, wake: &Arc<Wake>) {
+        self.readers.retain(|(_, wake)| wake.strong_count() > 0);
+        self.readers.push((partition.clone(), Arc::downgrade(wake)));
+    }
+
+    fn wake(&self, is_news: impl Fn(&TopicPartition) -> bool) {
+        for (_, wake) in self.readers.iter().filter(|(of, _)| is_news(of)) {
+            if let Some(wake) = wake.upgrade() {
+                wake();
+            }
         }
     }
 
@@ -122,6 +140,7 @@ impl World {
         message.offset = offset;
         log.entries.push(Entry { message: Some(message), offset, transaction });
         log.end += 1;
+        self.wake(|of| of == to);
         Ok(offset)
     }
 
@@ -224,6 +243,7 @@ impl World {
                 log.end += 1;
             }
         }
+        self.wake(|_| true);
     }
 }
 

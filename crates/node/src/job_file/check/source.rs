@@ -61,7 +61,7 @@ pub struct CheckedSource {
     pub(crate) declared_tasks: Option<u32>,
     /// What answers requests to a source that is a door (http), where the job file says so.
     pub reply: Option<Endpoint>,
-    reply_name: Option<(String, Span)>,
+    pub(crate) reply_name: Option<(String, Span)>,
 }
 
 pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &Node) -> Option<CheckedSource> {

@@ -1,0 +1,259 @@
+//! Cuts a job before its keyed operator.
+//!
+//! What is above runs where records enter; the operator and all that reads it is a stage, which runs once per partition of a
+//! topic, by the key of its rows. A row's partition is that of the embedded job with as many partitions: the same hash,
+//! the same ranges.
+//!
+//! Not here yet: jobs with several keys, which are chains of stages.
+
+use std::sync::Arc;
+
+use thalweg_connect::{Options, SourcePlugin, SourceTime};
+use thalweg_flow::Partitioning;
+use thalweg_types::Schema;
+
+use crate::job_file::{
+    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSource, Endpoint, NodeRef, Spread, below,
+};
+use crate::operator::{PartInput, Tasks};
+
+/// Why a job cannot run on several nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub what: String,
+    pub hint: String,
+}
+
+impl Refusal {
+    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: hint.into() }
+    }
+}
+
+/// A job in two parts.
+pub struct Cut {
+    /// Places of the operators that run where records enter, in their order.
+    pub above: Vec<usize>,
+    pub stage: StageCut,
+}
+
+/// The part of a job that runs per partition.
+#[derive(Clone)]
+pub struct StageCut {
+    /// The keyed operator.
+    pub name: Arc<str>,
+    /// What it reads, by the number that frames give its inputs.
+    pub inputs: Vec<Endpoint>,
+    pub streams: Arc<[Schema]>,
+    /// By input, the places of the fields that decide a row's partition; none where there is one partition.
+    pub keys: Vec<Vec<usize>>,
+    pub partitions: u32,
+    job: CheckedJob,
+}
+
+/// Cuts a job.
+///
+/// # Errors
+/// All reasons for which it cannot run on several nodes.
+pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
+    let keyed: Vec<usize> =
+        (0..job.operators.len()).filter(|place| is_keyed(&job.operators[*place])).collect();
+    let place = match keyed.as_slice() {
+        [place] => *place,
+        [] => {
+            return Err(vec![Refusal::new(
+                "the job has no operator with a key: there is nothing to spread over nodes",
+                "run it on one node, without --cluster",
+            )]);
+        }
+        several => {
+            let names: Vec<String> =
+                several.iter().map(|place| format!("{:?}", job.operators[*place].name)).collect();
+            return Err(vec![Refusal::new(
+                format!("operators {} have keys, and one of a job may so far", names.join(", ")),
+                "run the job on one node, without --cluster",
+            )]);
+        }
+    };
+    let mut refusals = Vec::new();
+    let operator = &job.operators[place];
+    let keys = keys_of(operator).unwrap_or_else(|refusal| {
+        refusals.push(refusal);
+        Vec::new()
+    });
+    let mut inside: Vec<usize> = below(NodeRef::Operator(place), &job.operators);
+    inside.push(place);
+    inside.sort_unstable();
+    let is_inside = |node: NodeRef| matches!(node, NodeRef::Operator(place) if inside.contains(&place));
+    for other in inside.iter().filter(|other| **other != place).map(|place| &job.operators[*place]) {
+        if let Some(input) = other.inputs.iter().find(|input| !is_inside(input.endpoint.node)) {
+            refusals.push(Refusal::new(
+                format!(
+                    "operator {:?} reads {:?}, which is above the key of {:?}, and rows that are below it",
+                    other.name, input.name, operator.name
+                ),
+                "let it read one side alone",
+            ));
+        }
+    }
+    for sink in &job.sinks {
+        if let Some(input) = sink.inputs.iter().find(|input| !is_inside(input.endpoint.node)) {
+            refusals.push(Refusal::new(
+                format!(
+                    "sink {:?} reads {:?}, which is above the key of {:?}",
+                    sink.name, input.name, operator.name
+                ),
+                "let it read the keyed operator, or an operator below it",
+            ));
+        }
+    }
+    let doors = (0..job.sources.len()).filter(|source| job.sources[*source].plugin.is_door());
+    let mut replies: Vec<Endpoint> =
+        doors.map(|source| job.reply_of(source)).filter(|reply| is_inside(reply.node)).collect();
+    replies.dedup();
+    if replies.len() > 1 {
+        refusals.push(Refusal::new(
+            "sources have replies from different operators",
+            "give them the same `reply`, or a job of their own",
+        ));
+    }
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let inputs: Vec<Endpoint> = operator.inputs.iter().map(|input| input.endpoint).collect();
+    let streams: Arc<[Schema]> = inputs.iter().map(|input| schema_of(job, *input)).collect();
+    let partitions = if keys.iter().all(Vec::is_empty) { 1 } else { operator.partitions };
+    let name = Arc::clone(&operator.name);
+    let above = (0..job.operators.len()).filter(|other| !inside.contains(other)).collect();
+    let job = stage_job(job, place, &inside, replies.first().copied());
+    Ok(Cut { above, stage: StageCut { name, inputs, streams, keys, partitions, job } })
+}
+
+fn is_keyed(operator: &CheckedOperator) -> bool {
+    operator.prepared.judges()
+        || operator.prepared.takes_partitions
+        || operator.prepared.parts.iter().any(|part| part.tasks == Tasks::Partitions)
+}
+
+/// By input of an operator, the fields by which its rows are spread.
+fn keys_of(operator: &CheckedOperator) -> Result<Vec<Vec<usize>>, Refusal> {
+    let mut keys: Vec<Option<Vec<usize>>> = vec![None; operator.inputs.len()];
+    let mut is_split = false;
+    let inputs = operator.prepared.parts.iter().filter(|part| part.judges || part.tasks == Tasks::Partitions);
+    for input in inputs.flat_map(|part| &part.inputs) {
+        let (port, columns) = match input {
+            PartInput::Outer { port, partitioning: Partitioning::Key(columns) } => (*port, columns.clone()),
+            PartInput::Outer { port, partitioning: Partitioning::Global } => (*port, Vec::new()),
+            PartInput::Declared { port } => match operator.inputs.get(*port).map(|input| &input.spread) {
+                Some(Some(Spread::Key(columns))) => (*port, columns.clone()),
+                Some(Some(Spread::Global)) => (*port, Vec::new()),
+                _ => return Err(spread_otherwise(operator)),
+            },
+            PartInput::Outer { .. } => return Err(spread_otherwise(operator)),
+            PartInput::Part { .. } => continue,
+        };
+        // A union before the operator makes its one port of all inputs.
+        let ports = if operator.union.is_some() { 0..keys.len() } else { port..port + 1 };
+        for known in keys.get_mut(ports).into_iter().flatten() {
+            is_split |= known.as_ref().is_some_and(|known| *known != columns);
+            known.get_or_insert_with(|| columns.clone());
+        }
+    }
+    if is_split {
+        return Err(Refusal::new(
+            format!("operator {:?} has several keys, and one may so far", operator.name),
+            "split it into operators of jobs of their own, or run the job on one node, without --cluster",
+        ));
+    }
+    Ok(keys.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+fn spread_otherwise(operator: &CheckedOperator) -> Refusal {
+    Refusal::new(
+        format!("the rows of operator {:?} are not spread by a key", operator.name),
+        "spread its input by a key: `partition: key(FIELD)`",
+    )
+}
+
+fn schema_of(job: &CheckedJob, endpoint: Endpoint) -> Schema {
+    match endpoint.node {
+        NodeRef::Source(place) => {
+            let source = &job.sources[place];
+            let kinds = source.plugin.outputs(&source.options);
+            // Output 1 carries rejects.
+            let kind = endpoint.output.saturating_sub(1);
+            kinds
+                .get(kind)
+                .filter(|_| endpoint.output > 1)
+                .map_or_else(|| source.schema.clone(), |kind| kind.schema.clone())
+        }
+        NodeRef::Operator(place) => job.operators[place].prepared.outputs[endpoint.output].schema.clone(),
+    }
+}
+
+/// The operator and what is below it, with one source in place of all that it reads.
+fn stage_job(job: &CheckedJob, keyed: usize, inside: &[usize], reply: Option<Endpoint>) -> CheckedJob {
+    let moved = |endpoint: Endpoint| match endpoint.node {
+        NodeRef::Operator(place) => {
+            let place = inside.iter().position(|other| *other == place).expect("it is inside");
+            Endpoint { node: NodeRef::Operator(place), ..endpoint }
+        }
+        NodeRef::Source(_) => endpoint,
+    };
+    let operators = inside.iter().map(|place| {
+        let operator = job.operators[*place].clone();
+        let inputs = operator.inputs.iter().enumerate().map(|(number, input)| CheckedInput {
+            endpoint: match *place == keyed {
+                // Output 1 carries rejects.
+                true => {
+                    Endpoint { node: NodeRef::Source(0), output: if number == 0 { 0 } else { number + 1 } }
+                }
+                false => moved(input.endpoint),
+            },
+            ..input.clone()
+        });
+        CheckedOperator { inputs: inputs.collect(), tasks: 1, partitions: 1, parallelism: None, ..operator }
+    });
+    let operators: Vec<CheckedOperator> = operators.collect();
+    let sinks = job.sinks.iter().cloned().map(|mut sink| {
+        sink.inputs.iter_mut().for_each(|input| input.endpoint = moved(input.endpoint));
+        sink
+    });
+    let sinks = sinks.collect();
+    let mut source = job.sources[0].clone();
+    source.reply = reply.map(moved);
+    CheckedJob { operators, sinks, sources: vec![source], warnings: Vec::new(), ..job.clone() }
+}
+
+impl StageCut {
+    /// `state.chunk_memory` of the job.
+    pub(super) fn chunk_memory(&self) -> Option<u64> {
+        self.job.state.chunk_memory
+    }
+
+    /// The job of one of its units, which reads `plugin`.
+    pub(super) fn job(&self, partition: u32, plugin: Arc<dyn SourcePlugin>) -> CheckedJob {
+        let mut job = self.job.clone();
+        job.name = format!("{}/{}/{partition}", self.job.name, self.name).into();
+        job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions));
+        job.sources[0] = CheckedSource {
+            name: "log".into(),
+            plugin,
+            format: None,
+            options: Options::default(),
+            schema: self.streams[0].clone(),
+            time: SourceTime::Arrival,
+            id: None,
+            dedup: None,
+            by_time: false,
+            max_ahead: None,
+            ack: Ack::None,
+            reject_limit: None,
+            tasks: 1,
+            declared_tasks: Some(1),
+            reply_name: None,
+            ..job.sources[0].clone()
+        };
+        job
+    }
+}

@@ -1,0 +1,26 @@
+//! One job on many nodes: what runs where records enter, and what runs per partition of a log.
+//!
+//! A job is *cut* before its keyed operator (`cut`). What is above runs where records enter and sends its rows, by key, to the
+//! partitions of a topic; the rest is a *stage*, which runs once per partition. A *unit* is a stage's work on one
+//! partition: a small job that is told its order by the log (`inbox`), with a folder, a position and commits of its
+//! own, on the threads of its node (`units`).
+//!
+//! Invariants
+//! * What a unit holds and emits is a function of its partition's log: of no clock, no cut of batches, no place of commits.
+//! * A row counts once, whoever sends it and however often: positions decide it ([`thalweg_cluster::positions`]).
+//! * A unit goes on only in the log that it came from: [`inbox`] compares topic, bounds and the last frame.
+//!
+//! Not here yet: sending between stages, doors, who runs which unit.
+
+mod cut;
+mod inbox;
+mod place;
+mod scatter;
+mod units;
+mod wire;
+
+pub use cut::{Cut, Refusal, StageCut, cut};
+pub use inbox::{InboxCounts, Reader};
+pub use scatter::{Origin, Scatter};
+pub use units::{Unit, UnitOptions, Units};
+pub use wire::wire_schema;

@@ -1,0 +1,149 @@
+//! Where a unit is in its partition, as its commit record keeps it ("docs/formats/unit.md").
+//!
+//! Layout (little-endian): version 1; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
+//! the last frame: 0, or 1, its offset 8 and its checksum 4; number of origins 4, and of each: kind 1 (0 unit, 1 door),
+//! stage 4 and partition 4 or incarnation 8, mark (offset 8, row 4, made 4).
+
+use bytes::{Buf as _, BufMut as _};
+use thalweg_cluster::positions::{Mark, Origin, Position, Through};
+use thalweg_kafka::TopicId;
+use thalweg_types::Error;
+
+/// Persisted.
+const VERSION: u8 = 1;
+
+/// A frame that was read, so that another log in its place is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastFrame {
+    pub(super) offset: u64,
+    pub(super) checksum: u32,
+}
+
+/// Where a unit goes on, and what it has of each sender.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// `None` where the broker knows no ids.
+    pub(super) topic: Option<TopicId>,
+    /// Of the next row.
+    pub(super) position: Position,
+    pub(super) last: Option<LastFrame>,
+    pub(super) through: Through,
+}
+
+impl Place {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.put_slice(&self.topic.map_or([0; 16], |id| id.0));
+        put_position(self.position, &mut out);
+        match self.last {
+            None => out.put_u8(0),
+            Some(LastFrame { offset, checksum }) => {
+                out.put_u8(1);
+                out.put_u64_le(offset);
+                out.put_u32_le(checksum);
+            }
+        }
+        let marks: Vec<(Origin, Mark)> = self.through.iter().collect();
+        out.put_u32_le(u32::try_from(marks.len()).expect("fewer than 2^32 origins are remembered"));
+        for (origin, mark) in marks {
+            match origin {
+                Origin::Unit { stage, partition } => {
+                    out.put_u8(0);
+                    out.put_u32_le(stage);
+                    out.put_u32_le(partition);
+                }
+                Origin::Door { incarnation } => {
+                    out.put_u8(1);
+                    out.put_u64_le(incarnation);
+                }
+            }
+            put_position(mark.position, &mut out);
+            out.put_u32_le(mark.made);
+        }
+        out
+    }
+
+    /// # Errors
+    /// Of class corrupt where the bytes are no place, of class user where a newer program wrote them.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        match bytes.first() {
+            Some(&VERSION) => {}
+            Some(newer) if *newer > VERSION => {
+                return Err(Error::user(format!(
+                    "the place of the unit has format version {newer}, this program reads versions up to {VERSION}"
+                ))
+                .with_hint("run the version that wrote it, or a newer one"));
+            }
+            _ => return Err(damaged()),
+        }
+        read(&bytes[1..]).ok_or_else(damaged)
+    }
+}
+
+fn damaged() -> Error {
+    Error::corrupt("the commit record holds no place of a unit in its partition")
+}
+
+fn put_position(position: Position, out: &mut Vec<u8>) {
+    out.put_u64_le(position.offset);
+    out.put_u32_le(position.row);
+}
+
+fn read(mut rest: &[u8]) -> Option<Place> {
+    let mut id = [0; 16];
+    rest.try_copy_to_slice(&mut id).ok()?;
+    let topic = (id != [0; 16]).then_some(TopicId(id));
+    let position = read_position(&mut rest)?;
+    let last = match rest.try_get_u8().ok()? {
+        0 => None,
+        1 => Some(LastFrame { offset: rest.try_get_u64_le().ok()?, checksum: rest.try_get_u32_le().ok()? }),
+        _ => return None,
+    };
+    let count = rest.try_get_u32_le().ok()?;
+    let mut marks = Vec::new();
+    for _ in 0..count {
+        let origin = match rest.try_get_u8().ok()? {
+            0 => Origin::Unit { stage: rest.try_get_u32_le().ok()?, partition: rest.try_get_u32_le().ok()? },
+            1 => Origin::Door { incarnation: rest.try_get_u64_le().ok()? },
+            _ => return None,
+        };
+        marks.push((origin, Mark { position: read_position(&mut rest)?, made: rest.try_get_u32_le().ok()? }));
+    }
+    rest.is_empty().then(|| Place { topic, position, last, through: marks.into_iter().collect() })
+}
+
+fn read_position(rest: &mut &[u8]) -> Option<Position> {
+    Some(Position { offset: rest.try_get_u64_le().ok()?, row: rest.try_get_u32_le().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_comes_back_and_a_cut_longer_or_newer_one_is_none() {
+        let mark = |offset, row, made| Mark { position: Position { offset, row }, made };
+        let place = Place {
+            topic: Some(TopicId([7; 16])),
+            position: Position { offset: 1 << 40, row: 3 },
+            last: Some(LastFrame { offset: 9, checksum: 0xfeed_beef }),
+            through: [
+                (Origin::Unit { stage: 1, partition: 63 }, mark(5, 6, 7)),
+                (Origin::Door { incarnation: u64::MAX }, mark(u64::MAX, 0, 1)),
+            ]
+            .into_iter()
+            .collect(),
+        };
+        for place in [place, Place::default()] {
+            let mut bytes = place.encode();
+            assert_eq!(Place::decode(&bytes).unwrap(), place);
+            for len in 0..bytes.len() {
+                assert!(Place::decode(&bytes[..len]).is_err(), "cut to {len}");
+            }
+            bytes.push(0);
+            assert!(Place::decode(&bytes).is_err(), "a byte more");
+            bytes[0] = VERSION + 1;
+            assert_eq!(Place::decode(&bytes).unwrap_err().class(), thalweg_types::Class::User);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The units of a stage on one node: each a small job with a folder of its own, all on the threads of the node.
+//!
+//! ```text
+//! jobs/JOB/units/STAGE/PARTITION/commit.log   as of any job; there is no order log and no journal
+//!                                tasks/…      state of its tasks
+//! ```
+//!
+//! They share the node's workers, one thread that commits, one client of the brokers and one budget for chunks, so a unit
+//! that is told nothing costs memory, and nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_flow::CycleSettings;
+use thalweg_kafka::{Bus, TopicPartition};
+use thalweg_storage::ChunkBudget;
+use thalweg_types::Error;
+
+use super::cut::StageCut;
+use super::inbox::{InboxCounts, InboxPlugin, Input, Reader};
+use crate::data_dir::{JobDir, JobLock};
+use crate::durable::CommitThread;
+use crate::node::{JobEnd, Node, RunningJob};
+use crate::starting::{CHUNK_MEMORY, Opened};
+
+/// How long a unit may take to end before whoever waits gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How the units of a stage run.
+#[derive(Clone, Debug)]
+pub struct UnitOptions {
+    /// When a unit commits that has been told rows: nothing that can be seen waits for it. One that was told nothing does
+    /// not.
+    pub cycle: CycleSettings,
+    /// Bytes that wait in the client for each partition.
+    pub queue: usize,
+}
+
+impl Default for UnitOptions {
+    fn default() -> Self {
+        let cycle =
+            CycleSettings { every: Some(Duration::from_secs(10)), bytes: Some(256 << 20), records: None };
+        Self { cycle, queue: 1 << 20 }
+    }
+}
+
+/// The units of a stage that run here.
+pub struct Units {
+    node: Arc<Node>,
+    stage: StageCut,
+    topic: Arc<str>,
+    reader: Reader,
+    options: UnitOptions,
+    folder: JobDir,
+    thread: Arc<CommitThread>,
+    chunks: Arc<ChunkBudget>,
+    /// By partition. Held for moments, and while one is started or ends.
+    running: Mutex<BTreeMap<u32, Arc<Unit>>>,
+    /// Of the job's folder, with all units in it.
+    _lock: JobLock,
+}
+
+/// A stage's work on one partition.
+pub struct Unit {
+    pub partition: u32,
+    pub job: RunningJob,
+    pub counts: Arc<InboxCounts>,
+}
+
+impl Units {
+    /// The units of a stage that reads `topic`; none of them runs yet.
+    ///
+    /// # Errors
+    /// Where another process has the job's folder, a setting of the client is wrong, or there is no thread.
+    pub fn open(
+        node: Arc<Node>,
+        job: &str,
+        stage: StageCut,
+        bus: Arc<dyn Bus>,
+        topic: impl Into<Arc<str>>,
+        options: UnitOptions,
+    ) -> Result<Self, Error> {
+        let folder = node.folder_of(job)?;
+        let lock = folder.lock().map_err(|error| error.context(format!("start job {job:?}")))?;
+        let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
+        let thread = Arc::new(CommitThread::start(format!("commit:{job}"))?);
+        let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
+        let (topic, running) = (topic.into(), Mutex::default());
+        Ok(Self { node, stage, topic, reader, options, folder, thread, chunks, running, _lock: lock })
+    }
+
+    /// Starts the unit of a partition, or goes on with it from its last commit.
+    ///
+    /// # Errors
+    /// Where it runs, or the partition is none of the stage; damage, another log, the disk's errors, those of brokers.
+    pub fn start(&self, partition: u32) -> Result<Arc<Unit>, Error> {
+        let mut running = self.lock();
+        let stage = &self.stage;
+        if partition >= stage.partitions {
+            return Err(Error::internal(format!(
+                "unit {}/{partition} of a stage with {} partitions",
+                stage.name, stage.partitions
+            )));
+        }
+        if running.get(&partition).is_some_and(|unit| !unit.job.state().is_final()) {
+            return Err(Error::internal(format!("unit {}/{partition} runs already", stage.name)));
+        }
+        let unit = self.start_unit(partition);
+        let unit = unit.map_err(|error| error.context(format!("start unit {}/{partition}", stage.name)))?;
+        running.insert(partition, Arc::clone(&unit));
+        Ok(unit)
+    }
+
+    fn start_unit(&self, partition: u32) -> Result<Arc<Unit>, Error> {
+        let counts = Arc::<InboxCounts>::default();
+        let number = i32::try_from(partition).map_err(|_| Error::internal("a partition above 2^31 − 1"))?;
+        let plugin = InboxPlugin(Input {
+            reader: self.reader.clone(),
+            of: TopicPartition::new(Arc::clone(&self.topic), number),
+            streams: Arc::clone(&self.stage.streams),
+            counts: Arc::clone(&counts),
+        });
+        let mut job = self.stage.job(partition, Arc::new(plugin));
+        job.cycle = self.options.cycle;
+        let folder = self.folder.unit(&self.stage.name, partition)?;
+        let opened = Opened::inside(&Arc::clone(&job.name), folder)?;
+        let wired = opened.adopt(job, &[])?.wire(self.node.site(), Some(Arc::clone(&self.chunks)), &[])?;
+        let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
+        Ok(Arc::new(Unit { partition, job, counts }))
+    }
+
+    /// The units that were started and not stopped, those that have failed among them.
+    pub fn list(&self) -> Vec<Arc<Unit>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Ends a unit after a last commit; `None` if it does not run.
+    ///
+    /// # Errors
+    /// Where it does not end; what it was is in the error.
+    pub fn stop(&self, partition: u32) -> Result<Option<JobEnd>, Error> {
+        let Some(unit) = self.lock().remove(&partition) else { return Ok(None) };
+        unit.job.drain();
+        match unit.job.wait_timeout(PATIENCE) {
+            Some(end) => Ok(Some(end)),
+            None => {
+                unit.job.abort();
+                let name = unit.job.name();
+                Err(Error::external(format!(
+                    "unit {name:?} has not ended for {PATIENCE:?}: a call to the disk or another system does not return"
+                )))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Unit>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Units {
+    /// Ends them at once, as a crash would; their files are closed when this returns.
+    fn drop(&mut self) {
+        let units = std::mem::take(&mut *self.lock());
+        units.values().for_each(|unit| unit.job.abort());
+        for unit in units.values() {
+            if unit.job.wait_timeout(PATIENCE).is_none() {
+                tracing::warn!(unit = %unit.job.name(), "a unit does not end: a call to the disk does not return");
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Units over the bus in memory: what they answer is what one node answers that reads the records itself, to the bit, wherever
+//! frames are cut, doubled or lost, and wherever a unit is stopped or killed.
+#![cfg(feature = "cluster")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use fastrand::Rng;
+use thalweg_cluster::frame::{Sender, Settings};
+use thalweg_cluster::positions::{self, Mark, Position};
+use thalweg_connect::format::ndjson::Ndjson;
+use thalweg_connect::{FormatPlugin as _, OptionSpec, Options, SinkContext, SinkPlugin};
+use thalweg_flow::{CycleSettings, InputId, JobState, Operator, Output, TaskFactory};
+use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
+use thalweg_kafka::{Bus as _, TopicPartition};
+use thalweg_node::cluster::{Cut, Origin, Scatter, Unit, UnitOptions, Units, cut};
+use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
+use thalweg_types::{Batch, Error};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const TOPIC: &str = "thalweg.j.features";
+const PARTITIONS: u32 = 4;
+
+const JOB: &str = "
+name: j
+sources:
+  records:
+    type: file
+    path: DIR/records.csv
+    format: csv
+    time: t
+    id: id
+    dedup: 1h
+    lateness: 5s
+    schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
+operators:
+  features:
+    type: metrics
+    input: records
+    partition_by: [card]
+    partitions: 4
+    queries:
+      sliding: SELECT sum(amount) AS s, count(*) AS c, avg(amount) AS a FROM records GROUP BY card OVER SLIDING 30 SECONDS
+      rows: SELECT first(amount) AS f, prev(amount) AS p FROM records GROUP BY card OVER ROWS 3
+      shops: SELECT count(DISTINCT n) AS d, quantile(amount, 0.5) AS q FROM records GROUP BY card OVER SLIDING 1 MINUTE
+sinks:
+  out: { type: collect, input: features }
+";
+
+/// Lines by the number of their record. A unit that goes on after a kill writes some again: they have to be the same.
+#[derive(Clone, Default)]
+struct Collected(Arc<Mutex<BTreeMap<i64, String>>>);
+
+struct Collect(Collected);
+
+impl SinkPlugin for Collect {
+    fn name(&self) -> &'static str {
+        "collect"
+    }
+
+    fn doc(&self) -> &'static str {
+        "keeps lines for a test"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn takes_format(&self) -> bool {
+        false
+    }
+
+    fn guarantee(&self) -> &'static str {
+        "at-least-once"
+    }
+
+    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
+        let kept = self.0.clone();
+        Ok(Box::new(move |_| {
+            let encoder = Ndjson.encoder(&context.schema, &Options::default())?;
+            Ok(Box::new(CollectSink { kept: kept.clone(), encoder }))
+        }))
+    }
+}
+
+struct CollectSink {
+    kept: Collected,
+    encoder: Box<dyn thalweg_connect::format::Encoder>,
+}
+
+impl Operator for CollectSink {
+    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+        let mut kept = self.kept.0.lock().unwrap();
+        for row in batch.row_numbers() {
+            let n = batch.column(0).as_primitive::<Int64Type>().value(row as usize);
+            let mut line = Vec::new();
+            self.encoder.encode_row(&batch, row, &mut line);
+            let line = String::from_utf8(line).unwrap();
+            let first = kept.entry(n).or_insert_with(|| line.clone());
+            assert_eq!(*first, line, "record {n} has one answer");
+        }
+        Ok(())
+    }
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    bus: MemoryBus,
+    units: Collected,
+}
+
+struct Record {
+    n: i64,
+    t: i64,
+    id: i64,
+    card: String,
+    amount: f64,
+}
+
+/// Records of a few cards: in order but for some seconds, some late, some twice.
+fn records(rng: &mut Rng, count: i64) -> Vec<Record> {
+    let mut time = 1_700_000_000_000_i64;
+    (0..count)
+        .map(|n| {
+            time += rng.i64(0..2_000);
+            let back = if rng.u8(..) < 20 { rng.i64(0..40_000) } else { rng.i64(0..3_000) };
+            let id = if n > 0 && rng.u8(..) < 20 { rng.i64(0..n) } else { n };
+            let card = format!("card {}", rng.u8(0..9));
+            Record { n, t: time - back, id, card, amount: f64::from(rng.i32(-1_000_000..1_000_000)) / 7.0 }
+        })
+        .collect()
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let bus = MemoryBus::new(seed, Faults::default());
+        bus.make_topic(TOPIC, PARTITIONS as i32);
+        Self { folder: tempfile::tempdir().unwrap(), bus, units: Collected::default() }
+    }
+
+    fn node(&self, data: &str, workers: usize, into: &Collected) -> Arc<Node> {
+        let options = NodeOptions::default().data_dir(self.folder.path().join(data)).workers(workers);
+        Arc::new(options.sink(Collect(into.clone())).open().unwrap())
+    }
+
+    fn job(&self, node: &Node) -> CheckedJob {
+        let text = JOB.replace("DIR", &self.folder.path().display().to_string());
+        let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
+        job.unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    fn cut(&self, node: &Node) -> Cut {
+        cut(&self.job(node)).unwrap_or_else(|refusals| panic!("{refusals:?}"))
+    }
+
+    /// What one node answers that reads the records itself.
+    fn embedded(&self, records: &[Record]) -> BTreeMap<i64, String> {
+        let mut text = "n,t,id,card,amount\n".to_owned();
+        for Record { n, t, id, card, amount } in records {
+            text += &format!("{n},{t},{id},{card},{amount}\n");
+        }
+        std::fs::write(self.folder.path().join("records.csv"), text).unwrap();
+        let all = Collected::default();
+        let node = self.node("embedded", 2, &all);
+        let job = node.start(self.job(&node), &[]).unwrap();
+        assert_eq!(job.wait().state, JobState::Done);
+        let all = all.0.lock().unwrap();
+        all.clone()
+    }
+
+    /// Units of all partitions, on a node that is new each time, over the same folder.
+    fn units(&self, workers: usize, every: Duration) -> Units {
+        let node = self.node("units", workers, &self.units);
+        let stage = self.cut(&node).stage;
+        let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
+        let options = UnitOptions { cycle, ..UnitOptions::default() };
+        Units::open(node, "j", stage, Arc::new(self.bus.clone()), TOPIC, options).unwrap()
+    }
+
+    /// Writes the records as one door, frames cut anywhere. Some frames are written twice, and some late: what comes
+    /// between is lost, until it is sent again.
+    fn send(&self, rng: &mut Rng, records: &[Record]) {
+        let node = self.node("door", 1, &Collected::default());
+        let stage = self.cut(&node).stage;
+        let origin = positions::Origin::Door { incarnation: 7 };
+        let sender = Sender { spec: 1, origin, lineage: None };
+        let mut scatter = Scatter::new(&stage, sender, Settings::default(), |_| Mark::START);
+        let mut frames: Vec<Vec<Vec<u8>>> = vec![Vec::new(); PARTITIONS as usize];
+        let schema = stage.streams[0].arrow();
+        let mut rest = records;
+        while !rest.is_empty() {
+            let (some, left) = rest.split_at(rng.usize(1..=rest.len().min(300)));
+            rest = left;
+            let columns: Vec<arrow_array::ArrayRef> = vec![
+                Arc::new(some.iter().map(|r| r.n).collect::<arrow_array::Int64Array>()),
+                Arc::new(
+                    some.iter()
+                        .map(|r| Some(r.t))
+                        .collect::<arrow_array::TimestampMillisecondArray>()
+                        .with_data_type(schema.field(1).data_type().clone()),
+                ),
+                Arc::new(some.iter().map(|r| r.id).collect::<arrow_array::Int64Array>()),
+                arrow_cast::cast(
+                    &(Arc::new(
+                        some.iter().map(|r| Some(r.card.as_str())).collect::<arrow_array::StringArray>(),
+                    ) as arrow_array::ArrayRef),
+                    schema.field(3).data_type(),
+                )
+                .unwrap(),
+                Arc::new(some.iter().map(|r| r.amount).collect::<arrow_array::Float64Array>()),
+            ];
+            let rows = arrow_array::RecordBatch::try_new(schema.clone(), columns).unwrap();
+            let times: Vec<i64> = some.iter().map(|r| r.t * 1_000).collect();
+            let first = some[0].n as u64;
+            let range = thalweg_types::SeqRange::new(first, first + some.len() as u64);
+            let batch = Batch::new(range, rows, times.into(), thalweg_types::Seqs::Dense(first));
+            let origin = |seq| Origin { position: Position { offset: seq, row: 0 }, arrival: 0, reply: None };
+            assert!(scatter.push(0, &batch, origin).unwrap().is_empty());
+            for (partition, frames) in (0..).zip(&mut frames) {
+                if rng.bool() {
+                    frames.extend(std::iter::from_fn(|| scatter.cut(partition, None)));
+                }
+            }
+        }
+        for (partition, mut frames) in (0..).zip(frames) {
+            frames.extend(std::iter::from_fn(|| scatter.cut(partition, None)));
+            let mut at = 0;
+            while at < frames.len() {
+                self.append(partition, &frames[at]);
+                match rng.u8(0..10) {
+                    // The same again, and a few before it.
+                    0 => at = at.saturating_sub(rng.usize(0..4)),
+                    // Lost: those after it do not count until it comes.
+                    1 => {
+                        (at + 2..frames.len().min(at + 4))
+                            .for_each(|later| self.append(partition, &frames[later]));
+                        at += 1;
+                    }
+                    _ => at += 1,
+                }
+            }
+        }
+    }
+
+    fn append(&self, partition: u32, frame: &[u8]) {
+        let message =
+            Stored { offset: 0, timestamp: 0, key: None, value: Some(frame.to_vec()), headers: Vec::new() };
+        self.bus.append(&TopicPartition::new(TOPIC, partition as i32), message);
+    }
+
+    fn end_of(&self, partition: u32) -> u64 {
+        self.bus.bounds(&TopicPartition::new(TOPIC, partition as i32)).unwrap().end as u64
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn position(unit: &Unit) -> u64 {
+    let failure = match unit.job.state() {
+        JobState::Failed(failure) => Some(failure),
+        _ => None,
+    };
+    assert_eq!(failure, None);
+    unit.counts.position.load(Ordering::Relaxed)
+}
+
+#[test]
+fn units_answer_as_one_node_does_wherever_they_are_stopped_or_killed() {
+    for seed in 0..6 {
+        let mut rng = Rng::with_seed(seed);
+        let world = World::new(seed);
+        let records = records(&mut rng, 3_000);
+        let expected = world.embedded(&records);
+        world.send(&mut rng, &records);
+
+        let (mut duplicates, mut gaps) = (0, 0);
+        for _ in 0..4 {
+            let units = world.units(1 + rng.usize(0..3), Duration::from_millis(rng.u64(1..20)));
+            let started: Vec<_> = (0..PARTITIONS).map(|partition| units.start(partition).unwrap()).collect();
+            let until = rng.u64(0..40);
+            eventually("some progress", || {
+                started.iter().all(|unit| position(unit) >= until.min(world.end_of(unit.partition)))
+            });
+            for unit in &started {
+                duplicates += unit.counts.duplicates.load(Ordering::Relaxed);
+                gaps += unit.counts.gaps.load(Ordering::Relaxed);
+            }
+            if rng.bool() {
+                let end = units.stop(rng.u32(0..PARTITIONS)).unwrap().unwrap();
+                assert_eq!(end.state, JobState::Done);
+            }
+            // The others are killed.
+            drop(units);
+        }
+        let units = world.units(2, Duration::from_millis(5));
+        let started: Vec<_> = (0..PARTITIONS).map(|partition| units.start(partition).unwrap()).collect();
+        eventually("the end of the log", || {
+            started.iter().all(|unit| position(unit) == world.end_of(unit.partition))
+        });
+        for partition in 0..PARTITIONS {
+            assert_eq!(units.stop(partition).unwrap().unwrap().state, JobState::Done);
+        }
+        let answers = world.units.0.lock().unwrap().clone();
+        assert_eq!(answers.len(), expected.len(), "seed {seed}");
+        for (n, answer) in &expected {
+            assert_eq!(answers.get(n), Some(answer), "seed {seed}: record {n}");
+        }
+        assert!(duplicates > 0 && gaps > 0, "nothing was disturbed: {duplicates} duplicates, {gaps} gaps");
+        assert!(expected.values().any(|line| line.contains("late")), "no record was late");
+    }
+}
+
+#[test]
+fn a_unit_goes_on_in_its_own_log_alone() {
+    let of = TopicPartition::new(TOPIC, 0);
+    /// A world whose unit 0 has read all of its log, and the end of that.
+    fn read(of: &TopicPartition) -> (World, i64) {
+        let mut rng = Rng::with_seed(1);
+        let world = World::new(1);
+        let records = records(&mut rng, 500);
+        world.send(&mut rng, &records);
+        read_all(&world).unwrap();
+        let end = world.bus.bounds(of).unwrap().end;
+        (world, end)
+    }
+    fn read_all(world: &World) -> Result<(), Error> {
+        let units = world.units(1, Duration::from_millis(1));
+        let unit = units.start(0)?;
+        eventually("the end of the log", || position(&unit) == world.end_of(0));
+        units.stop(0).map(|end| assert_eq!(end.unwrap().state, JobState::Done))
+    }
+    let refused = |world: &World| {
+        let error = read_all(world).unwrap_err();
+        assert_eq!(error.class(), thalweg_types::Class::Corrupt, "{}", error.chain());
+        error.chain()
+    };
+    let (world, end) = read(&of);
+    read_all(&world).unwrap();
+    // All that was read may be gone.
+    world.bus.retain_from(&of, end);
+    read_all(&world).unwrap();
+
+    let (world, end) = read(&of);
+    world.bus.cut_from(&of, end - 1);
+    let said = refused(&world);
+    assert!(said.contains(&format!("expected offset {end}, got offsets from 0 to {}", end - 1)), "{said}");
+    // Another message in the place of the last.
+    let other = world.bus.committed(&of)[0].value.clone().unwrap();
+    world.append(0, &other);
+    let units = world.units(1, Duration::from_millis(1));
+    let unit = units.start(0).unwrap();
+    let JobState::Failed(failure) = unit.job.wait().state else { panic!("it goes on in another log") };
+    assert!(failure.message.contains(&format!("expected message {} with checksum", end - 1)), "{failure}");
+    drop(units);
+
+    world.bus.make_topic(TOPIC, PARTITIONS as i32);
+    let said = refused(&world);
+    assert!(said.contains("topic id") && said.contains("made anew"), "{said}");
+}
+
+#[test]
+fn what_is_no_frame_stops_the_unit_after_all_that_came_before_it() {
+    let mut rng = Rng::with_seed(2);
+    let world = World::new(2);
+    let records = records(&mut rng, 200);
+    let expected = world.embedded(&records);
+    world.send(&mut rng, &records);
+    (0..PARTITIONS).for_each(|partition| world.append(partition, b"somebody else's"));
+    let units = world.units(2, Duration::from_millis(1));
+    for partition in 0..PARTITIONS {
+        let unit = units.start(partition).unwrap();
+        let JobState::Failed(failure) = unit.job.wait().state else { panic!("it takes anything") };
+        let place = format!("message {} of {TOPIC}[{partition}]", world.end_of(partition) - 1);
+        assert!(failure.message.contains(&place), "{failure}");
+        assert_eq!(failure.error.unwrap().class, thalweg_types::Class::Corrupt);
+    }
+    assert!(world.units.0.lock().unwrap().len() <= expected.len());
+}
+
+#[test]
+fn a_job_is_refused_that_cannot_be_cut() {
+    let world = World::new(1);
+    let node = world.node("any", 1, &Collected::default());
+    let why = |text: &str| {
+        let text = text.replace("DIR", "x");
+        let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
+        let refusals = cut(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).map(drop).unwrap_err();
+        refusals.into_iter().map(|refusal| refusal.what).collect::<Vec<_>>().join("; ")
+    };
+    let two = JOB.replace("partition_by: [card]", "partition_by: [card, id]");
+    assert_eq!(why(&two), "operator \"features\" has several keys, and one may so far");
+    let above = JOB.replace("sinks:\n", "sinks:\n  raw: { type: collect, input: records }\n");
+    assert_eq!(why(&above), "sink \"raw\" reads \"records\", which is above the key of \"features\"");
+    let none = JOB[..JOB.find("operators:").unwrap()].to_owned()
+        + "sinks: { out: { type: collect, input: records } }\n";
+    assert!(why(&none).contains("no operator with a key"));
+}
