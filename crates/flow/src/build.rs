@@ -329,7 +329,7 @@ impl<'a> Builder<'a> {
             durability.order.clone(),
             durability.cycles.clone(),
         );
-        let core = core.read_only_when_full(options.read_only_when_full).is_told(options.is_told);
+        let core = core.read_only_when_full(options.read_only_when_full).told(options.is_told);
         let core = Arc::new(core.keep(durability.keep.clone()));
         let mut builder = Self {
             stage_of: vec![0; node_count],

@@ -316,7 +316,7 @@ impl JobCore {
     }
 
     /// As [`crate::JobOptions::is_told`] says.
-    pub(crate) fn is_told(self, is_told: bool) -> Self {
+    pub(crate) fn told(self, is_told: bool) -> Self {
         Self { is_told, ..self }
     }
 

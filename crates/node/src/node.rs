@@ -14,7 +14,7 @@ use thalweg_connect::{FormatPlugin, Ingress, Reach, Registry, SinkPlugin, SinkRe
 use thalweg_flow::{
     Clock, Job, JobFailure, JobState, JobStats, OperatorStats, Partitioner, Runtime, SystemClock,
 };
-use thalweg_storage::{IoPool, failed_sync};
+use thalweg_storage::{Fs, IoPool, RealFs, failed_sync};
 #[cfg(feature = "tables")]
 use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
@@ -50,6 +50,8 @@ pub struct NodeOptions {
     pub tables: Arc<Tables>,
     pub operators: Operators,
     pub clock: Arc<dyn Clock>,
+    /// Where commits and state of jobs go; tests count and fail its calls.
+    pub fs: Arc<dyn Fs>,
     pub read_only_when_full: bool,
     pub begins_anew: bool,
 }
@@ -71,6 +73,7 @@ impl Default for NodeOptions {
             tables,
             operators: Operators::builtin(),
             clock: Arc::new(SystemClock),
+            fs: Arc::new(RealFs),
             read_only_when_full: false,
             begins_anew: false,
         }
@@ -188,6 +191,7 @@ impl NodeOptions {
             site: Site {
                 runtime: Runtime::new(self.workers, self.clock),
                 pool: IoPool::new(IO_THREADS),
+                fs: self.fs,
                 read_only_when_full: self.read_only_when_full,
                 begins_anew: self.begins_anew,
             },
@@ -220,6 +224,7 @@ pub(crate) struct Site {
     /// Dropped first: its tasks use the pool.
     pub(crate) runtime: Runtime,
     pub(crate) pool: Arc<IoPool>,
+    pub(crate) fs: Arc<dyn Fs>,
     pub(crate) read_only_when_full: bool,
     pub(crate) begins_anew: bool,
 }
@@ -311,7 +316,7 @@ impl Node {
         }
         let opened = match self.dir.is_temporary() {
             true => Opened::unkept(self.dir.job(&name)?),
-            false => Opened::kept(&name, self.dir.job(&name)?)?,
+            false => Opened::kept(&name, self.dir.job(&name)?, &self.site.fs)?,
         };
         let adopted = opened.adopt(job, dropped)?;
         let wired = adopted.wire(&self.site, None, skips)?;

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use thalweg_flow::{Durability, NoOrderLog, WiredJob};
 use thalweg_state::Interrupt;
-use thalweg_storage::{ChunkBudget, RealFs};
+use thalweg_storage::{ChunkBudget, Fs};
 use thalweg_types::Error;
 
 use crate::backends::Backends;
@@ -53,9 +53,9 @@ impl Opened {
 
     /// # Errors
     /// Where another process has the folder; damage, and the disk's errors.
-    pub(crate) fn kept(job: &Arc<str>, folder: JobDir) -> Result<Self, Error> {
+    pub(crate) fn kept(job: &Arc<str>, folder: JobDir, fs: &Arc<dyn Fs>) -> Result<Self, Error> {
         let lock = folder.lock().map_err(|error| error.context(format!("start job {job:?}")))?;
-        let store = durable::Opened::open(job, &folder, Arc::new(RealFs), new_run())?.locked(lock);
+        let store = durable::Opened::open(job, &folder, Arc::clone(fs), new_run())?.locked(lock);
         Ok(Self { folder, is_whole: true, store: Some(store) })
     }
 
@@ -64,8 +64,8 @@ impl Opened {
     /// # Errors
     /// Damage, and the disk's errors.
     #[cfg(feature = "cluster")]
-    pub(crate) fn inside(job: &Arc<str>, folder: JobDir) -> Result<Self, Error> {
-        let store = durable::Opened::open(job, &folder, Arc::new(RealFs), new_run())?;
+    pub(crate) fn inside(job: &Arc<str>, folder: JobDir, fs: &Arc<dyn Fs>) -> Result<Self, Error> {
+        let store = durable::Opened::open(job, &folder, Arc::clone(fs), new_run())?;
         Ok(Self { folder, is_whole: false, store: Some(store) })
     }
 
@@ -129,7 +129,7 @@ impl Adopted {
             }
         };
         let services = Services {
-            fs: Arc::new(RealFs),
+            fs: Arc::clone(&site.fs),
             pool: Arc::clone(&site.pool),
             chunks: chunks
                 .unwrap_or_else(|| ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY))),

@@ -124,8 +124,9 @@ impl Units {
         let mut job = self.stage.job(partition, Arc::new(plugin));
         job.cycle = self.options.cycle;
         let folder = self.folder.unit(&self.stage.name, partition)?;
-        let opened = Opened::inside(&Arc::clone(&job.name), folder)?;
-        let wired = opened.adopt(job, &[])?.wire(self.node.site(), Some(Arc::clone(&self.chunks)), &[])?;
+        let site = self.node.site();
+        let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
+        let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
         Ok(Arc::new(Unit { partition, job, counts }))
     }
