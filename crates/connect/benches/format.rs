@@ -72,6 +72,7 @@ impl Payments {
             skip: [].into(),
             acknowledges: false,
             goes_on: false,
+            is_answered_elsewhere: false,
         }
     }
 

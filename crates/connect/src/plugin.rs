@@ -15,7 +15,7 @@ use crate::reach::JobPath;
 use crate::secret::SecretRef;
 use crate::source::BlockCodec;
 use crate::source::connections::ConnectionCounts;
-use crate::{Replies, SinkReport};
+use crate::{Answers, Replies, SinkReport};
 
 /// The values that a key of a job file takes.
 ///
@@ -257,6 +257,8 @@ pub struct SourceContext {
     pub acknowledges: bool,
     /// Whether another run goes on where this one ends: the job has a data directory.
     pub goes_on: bool,
+    /// Whether its records are answered on other nodes, and not by its own job.
+    pub is_answered_elsewhere: bool,
 }
 
 /// Why a request could not be handed to the job.
@@ -296,9 +298,13 @@ pub struct BuiltSource {
     pub decoder: TaskFactory<dyn Decoder>,
     /// Schema of the records.
     pub schema: Schema,
-    /// For HTTP sources: the door, and the sink that carries answers and rejects back through it.
-    /// Its input 0 takes answers, its input 1 rejects.
-    pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
+    /// For HTTP sources: the door.
+    pub ingress: Option<Arc<dyn Ingress>>,
+    /// The sink that carries answers and rejects back to those who wait for them: its input 0 takes answers, its input 1
+    /// rejects.
+    pub replies: Option<TaskFactory<dyn Operator>>,
+    /// Takes answers that come from elsewhere ([`SourceContext::is_answered_elsewhere`]).
+    pub answers: Option<Arc<dyn Answers>>,
     /// The address of a listening source, with the port that it really got.
     pub address: Option<SocketAddr>,
     /// For sources that take connections: their counters.
@@ -315,7 +321,8 @@ impl BuiltSource {
         schema: Schema,
         replay: Replay,
     ) -> Self {
-        Self { source, decoder, schema, ingress: None, address: None, connections: None, replay }
+        let (ingress, replies, answers) = (None, None, None);
+        Self { source, decoder, schema, ingress, replies, answers, address: None, connections: None, replay }
     }
 
     /// It listens there.

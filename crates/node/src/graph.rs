@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thalweg_connect::sink::rejects::{RejectCounts, RejectsSettings, rejects_writer};
 use thalweg_connect::source::connections::ConnectionCounts;
-use thalweg_connect::{Ingress, Replay, SinkContext, SinkReport, SourceContext};
+use thalweg_connect::{Answers, Ingress, Replay, SinkContext, SinkReport, SourceContext};
 use thalweg_flow::{
     Graph, Input, JobOptions, NodeId, Operator, OperatorNode, Partitioning, Schedule, SourceNode, TaskFactory,
 };
@@ -40,6 +40,8 @@ pub(crate) struct BuiltJob {
 pub(crate) struct Outside {
     /// Doors of HTTP sources.
     pub ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
+    /// Where answers from elsewhere go, by source.
+    pub answers: BTreeMap<Arc<str>, Arc<dyn Answers>>,
     /// Where listening sources can be reached.
     pub addresses: BTreeMap<Arc<str>, SocketAddr>,
     /// Where sources that take connections count them.
@@ -92,6 +94,7 @@ pub(crate) fn build(
         roles: BTreeMap::new(),
         parts: Vec::new(),
         ingresses: BTreeMap::new(),
+        answers: BTreeMap::new(),
         addresses: BTreeMap::new(),
         connections: BTreeMap::new(),
         replies: Vec::new(),
@@ -132,6 +135,7 @@ pub(crate) fn build(
         options: JobOptions { cycle: job.cycle, keep_received, is_told, ..JobOptions::default() },
         outside: Outside {
             ingresses: builder.ingresses,
+            answers: builder.answers,
             addresses: builder.addresses,
             connections: builder.connections,
             sinks,
@@ -196,6 +200,7 @@ fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir: &Path) -> 
         skip: Vec::new().into(),
         acknowledges: false,
         goes_on: false,
+        is_answered_elsewhere: job.is_door,
     }
 }
 
@@ -284,6 +289,7 @@ struct Builder<'a> {
     roles: BTreeMap<Arc<str>, Role>,
     parts: Vec<Vec<LivePart>>,
     ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
+    answers: BTreeMap<Arc<str>, Arc<dyn Answers>>,
     addresses: BTreeMap<Arc<str>, SocketAddr>,
     connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     /// Source and the operator that carries its replies.
@@ -321,7 +327,7 @@ impl Builder<'_> {
                 skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
             let context = SourceContext {
                 skip: offsets.clone().into(),
-                acknowledges: store.is_some() && source.ack != Ack::None,
+                acknowledges: self.job.is_door || (store.is_some() && source.ack != Ack::None),
                 goes_on: store.is_some(),
                 ..source_context(self.job, source, self.folder.path())
             };
@@ -333,9 +339,14 @@ impl Builder<'_> {
                 let schemas = std::iter::once(&built.schema).chain(&others).cloned().collect();
                 decoder = skipping(decoder, Arc::clone(&source.name), offsets, schemas);
             }
-            if let Some((ingress, replies)) = built.ingress {
+            if let Some(ingress) = built.ingress {
                 self.ingresses.insert(Arc::clone(&source.name), ingress);
+            }
+            if let Some(replies) = built.replies {
                 self.replies.push((place, replies));
+            }
+            if let Some(answers) = built.answers {
+                self.answers.insert(Arc::clone(&source.name), answers);
             }
             if let Some(address) = built.address {
                 self.addresses.insert(Arc::clone(&source.name), address);

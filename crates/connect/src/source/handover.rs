@@ -382,7 +382,7 @@ mod tests {
         let mut poll = || match intake.poll(1 << 10) {
             Ok((Poll::Block(block), tags)) => Ok(Some((block.first, block.count, tags))),
             Ok((Poll::Pending | Poll::PendingUntil(_), _)) => Ok(None),
-            Ok((Poll::End, _)) => Err("end".to_owned()),
+            Ok((Poll::End | Poll::Told { .. }, _)) => Err("end".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         assert!(handover.try_send(vec![(cut(3), 'a'), (cut(2), 'b')]).is_ok());

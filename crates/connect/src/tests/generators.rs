@@ -179,6 +179,7 @@ fn the_source_numbers_records_and_keeps_to_its_rate() {
             Poll::PendingUntil(_) => -1,
             Poll::Pending => -2,
             Poll::End => -3,
+            Poll::Told { .. } => -4,
         });
     }
     assert_eq!(counts, [1, -1, 5, 95, -1, 9_899, -3]);

@@ -2,7 +2,7 @@
 
 use arrow_array::Float64Array;
 use std::task::{Context, Poll as TaskPoll, Waker as TaskWaker};
-use thalweg_flow::{InputId, Operator, TaskFactory, Waker, collect};
+use thalweg_flow::{InputId, Operator, Waker, collect};
 
 use super::*;
 use crate::{Begun, BuiltSource, Ingress, Replies, SubmitError, Unanswered};
@@ -22,7 +22,7 @@ impl Door {
 
     fn of(context: SourceContext) -> Self {
         let mut built = Registry::builtin().source("http").unwrap().build(context).unwrap();
-        let (ingress, replies): (_, TaskFactory<dyn Operator>) = built.ingress.take().unwrap();
+        let (ingress, replies) = (built.ingress.take().unwrap(), built.replies.take().unwrap());
         built.source.start(Waker::new(|| {})).unwrap();
         let decoder = (built.decoder)(&task()).unwrap();
         Self { built, decoder, ingress, replies: replies(&task()).unwrap(), next: 0 }

@@ -107,6 +107,7 @@ pub(crate) fn context(
         skip: [].into(),
         acknowledges: false,
         goes_on: false,
+        is_answered_elsewhere: false,
     }
 }
 
@@ -208,6 +209,7 @@ fn poll_all(source: &mut dyn Source, records: u64) -> Vec<RawBlock> {
                 blocks.push(block);
             }
             Poll::End => return blocks,
+            Poll::Told { .. } => panic!("it makes no order"),
             Poll::Pending | Poll::PendingUntil(_) => {
                 assert!(Instant::now() < deadline, "got {count} of {records} records in 20 s");
                 std::thread::sleep(Duration::from_millis(1));
@@ -224,6 +226,7 @@ fn poll_to_end(source: &mut dyn Source) -> u64 {
     loop {
         match source.poll(1 << 18, ARRIVAL).expect("a source that can be read") {
             Poll::Block(block) => count += u64::from(block.count),
+            Poll::Told { .. } => panic!("it makes no order"),
             Poll::End => return count,
             Poll::Pending | Poll::PendingUntil(_) => {
                 assert!(Instant::now() < deadline, "no end within 20 s");

@@ -241,7 +241,7 @@ fn a_capture_has_a_pace_of_its_own() {
             Poll::Block(block) => i64::from(block.count),
             Poll::PendingUntil(_) => 0,
             Poll::End => -1,
-            Poll::Pending => panic!("it knows when"),
+            Poll::Pending | Poll::Told { .. } => panic!("it knows when"),
         });
     }
     assert_eq!(counts, [2, 0, 1, 0, 3, -1]);

@@ -36,7 +36,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    fn new(request: Arc<Request>) -> Self {
+    pub(super) fn new(request: Arc<Request>) -> Self {
         Self { request, is_finished: AtomicBool::new(false) }
     }
 

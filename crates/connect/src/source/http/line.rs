@@ -46,7 +46,7 @@ impl Lines {
         Self { text: Vec::new(), places: vec![(0, 0); records as usize], accepted: 0, errors: 0 }
     }
 
-    fn is_open(&self, record: u64) -> bool {
+    pub(super) fn is_open(&self, record: u64) -> bool {
         self.places.get(record as usize).is_some_and(|(start, end)| start == end)
     }
 

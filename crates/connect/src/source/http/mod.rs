@@ -19,6 +19,7 @@
 mod door;
 mod inbox;
 mod line;
+mod remote;
 mod request;
 mod sink;
 
@@ -30,6 +31,7 @@ use thalweg_types::{Error, Micros, Offset, Seq, SeqRange};
 
 pub use self::door::HttpIngress;
 pub use self::line::write_error;
+pub use self::remote::Answers;
 pub use self::request::{Answering, Begun, Replies, Unanswered};
 pub use self::sink::ReplySink;
 
@@ -76,18 +78,22 @@ impl SourcePlugin for HttpPlugin {
         let queue = queue_bytes(&context.options);
         let (source, ingress, replies) =
             http_source(context.name.to_string(), Arc::clone(&format), is_json, queue, context.acknowledges);
+        let (replies, answers) = match context.is_answered_elsewhere {
+            true => replies.elsewhere(),
+            false => (replies, None),
+        };
         let replies = Mutex::new(Some(replies));
         let replies: TaskFactory<dyn Operator> =
             Box::new(move |_| match replies.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(replies) => Ok(Box::new(replies)),
                 None => Err(Error::internal("the replies of an HTTP source are carried by one task")),
             });
-        let ingress = Some((Arc::new(ingress) as Arc<dyn Ingress>, replies));
-        Ok(BuiltSource { ingress, ..received(context, format, source) })
+        let ingress = Some(Arc::new(ingress) as Arc<dyn Ingress>);
+        Ok(BuiltSource { ingress, replies: Some(replies), answers, ..received(context, format, source) })
     }
 }
 
-/// The three parts of an HTTP source. `is_json` allows a body of objects that take several lines each; `acknowledges`
+/// The three parts of an HTTP source that is answered by its own job. `is_json` allows a body of objects that take several lines each; `acknowledges`
 /// as in [`SourceContext`].
 pub fn http_source(
     name: String,

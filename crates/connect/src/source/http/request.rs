@@ -198,6 +198,20 @@ impl Request {
         self.share.sub(guess);
     }
 
+    /// All lines, if they are all there.
+    #[cfg(test)]
+    pub(super) fn whole(&self) -> Option<Vec<Bytes>> {
+        let state = self.lock();
+        (state.pieces_left == 0).then(|| state.ready.iter().cloned().collect())
+    }
+
+    /// Nothing more will be said of it.
+    #[cfg(test)]
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.pieces_left == 0 || state.failure.is_some()
+    }
+
     /// A piece will not be finished.
     pub(super) fn fail(&self) {
         let mut state = self.lock();

@@ -8,6 +8,7 @@ use thalweg_types::{Batch, Error, Reject, Rejects, Seq, SeqRange};
 
 use super::Shared;
 use super::line::Lines;
+use super::remote::{Answers, RemoteDesk};
 use crate::format::cells::{KeysOfBatch, record_cells, write_record};
 
 pub struct ReplySink {
@@ -15,11 +16,21 @@ pub struct ReplySink {
     keys: KeysOfBatch,
     /// Lines of pieces that are not complete, by their first number.
     open: BTreeMap<Seq, Lines>,
+    /// Where answers come from elsewhere: then this sink only says which records are rejected.
+    remote: Option<Arc<RemoteDesk>>,
 }
 
 impl ReplySink {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, keys: KeysOfBatch::default(), open: BTreeMap::new() }
+        Self { shared, keys: KeysOfBatch::default(), open: BTreeMap::new(), remote: None }
+    }
+
+    /// The sink of a door whose records are answered elsewhere, and what takes the answers.
+    pub(super) fn elsewhere(mut self) -> (Self, Option<Arc<dyn Answers>>) {
+        let remote = Arc::new(RemoteDesk::new(Arc::clone(&self.shared)));
+        let answers = Arc::clone(&remote) as Arc<dyn Answers>;
+        self.remote = Some(remote);
+        (self, Some(answers))
     }
 
     fn answers(&mut self, batch: &Batch, waiting: &[SeqRange]) {
@@ -71,6 +82,16 @@ fn records_of(range: SeqRange) -> u32 {
 
 impl Operator for ReplySink {
     fn process(&mut self, input: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+        if let Some(remote) = &self.remote {
+            if input.port == 1 {
+                let rejects = Rejects::of(&batch);
+                for row in batch.row_numbers() {
+                    let Reject { code, reason, .. } = rejects.get(row);
+                    remote.reject(batch.seq(row), code, reason);
+                }
+            }
+            return Ok(());
+        }
         // Encoding happens outside the lock: the sequencer takes it for every block.
         let waiting = self.shared.desk().waiting_in(batch.range());
         if waiting.is_empty() {
@@ -85,6 +106,10 @@ impl Operator for ReplySink {
     }
 
     fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+        if let Some(remote) = &self.remote {
+            remote.judged(range.end);
+            return Ok(());
+        }
         let mut done = Vec::new();
         let mut desk = self.shared.desk();
         while desk.waiting.front().is_some_and(|(waits_for, _)| waits_for.end <= range.end) {
@@ -109,6 +134,10 @@ impl Operator for ReplySink {
     }
 
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+        if self.remote.is_some() {
+            // Answers may still come.
+            return Ok(());
+        }
         self.shared.abandon();
         Ok(())
     }
@@ -116,6 +145,8 @@ impl Operator for ReplySink {
 
 impl Drop for ReplySink {
     fn drop(&mut self) {
-        self.shared.abandon();
+        if self.remote.is_none() {
+            self.shared.abandon();
+        }
     }
 }

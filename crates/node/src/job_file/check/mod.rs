@@ -55,6 +55,8 @@ pub struct CheckedJob {
     pub json: serde_json::Value,
     /// What it was checked against.
     pub(crate) plugins: Operators,
+    /// It is the part of a job where records enter: they are answered elsewhere.
+    pub(crate) is_door: bool,
 }
 
 impl CheckedJob {
@@ -179,6 +181,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
         warnings: Vec::new(),
         json: to_json(root),
         plugins: options.operators.clone(),
+        is_door: false,
     })
 }
 
