@@ -5,6 +5,7 @@
 //! the same rows, and the receiver drops those that it has.
 //!
 //! * [`frame`]: one message of rows, as bytes.
+//! * [`answers`]: answers on their way back to who waits for them.
 //! * [`positions`]: where a row is, and which rows a receiver counts.
 //!
 //! Nothing here does I/O, reads a clock or starts a thread.
@@ -13,5 +14,6 @@
 
 #![deny(unsafe_code)]
 
+pub mod answers;
 pub mod frame;
 pub mod positions;

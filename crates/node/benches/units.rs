@@ -155,7 +155,7 @@ impl Door {
             RecordBatch::try_new(Arc::clone(schema), columns.collect()).expect("columns of the schema");
         let times: Vec<i64> = (first..last).map(time_of).collect();
         let batch = Batch::new(SeqRange::new(first, last), records, times.into(), Seqs::Dense(first));
-        let origin = |seq| Origin { position: Position { offset: seq, row: 0 }, arrival: 0, reply: None };
+        let origin = |seq, _| Origin { position: Position { offset: seq, row: 0 }, arrival: 0, reply: None };
         self.scatter.push(0, &batch, origin).expect("rows of the stage");
         for partition in 0..self.scatter.partitions() {
             while let Some(frame) = self.scatter.cut(partition, None) {

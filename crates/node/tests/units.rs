@@ -218,7 +218,8 @@ impl World {
             let first = some[0].n as u64;
             let range = thalweg_types::SeqRange::new(first, first + some.len() as u64);
             let batch = Batch::new(range, rows, times.into(), thalweg_types::Seqs::Dense(first));
-            let origin = |seq| Origin { position: Position { offset: seq, row: 0 }, arrival: 0, reply: None };
+            let origin =
+                |seq, _| Origin { position: Position { offset: seq, row: 0 }, arrival: 0, reply: None };
             assert!(scatter.push(0, &batch, origin).unwrap().is_empty());
             for (partition, frames) in (0..).zip(&mut frames) {
                 if rng.bool() {

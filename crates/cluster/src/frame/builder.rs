@@ -98,6 +98,11 @@ impl Builder {
         self.batches.is_empty()
     }
 
+    /// Rows that are held.
+    pub fn rows(&self) -> usize {
+        self.batches.iter().map(|held| held.rows.len() - held.left).sum()
+    }
+
     /// Bytes that the rows which are held take in frames, at most.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -29,7 +29,7 @@ mod place;
 mod rows;
 mod spec;
 mod squeeze;
-mod varint;
+pub(crate) mod varint;
 
 pub use builder::{Builder, Refused, Row, Sender};
 pub use error::{FrameError, Part};

@@ -7,7 +7,7 @@
 pub(super) const MOST: usize = 10;
 
 #[inline]
-pub(super) fn put(value: u64, out: &mut Vec<u8>) {
+pub(crate) fn put(value: u64, out: &mut Vec<u8>) {
     let [a, b, c, d] = [value, value >> 7, value >> 14, value >> 21].map(|bits| bits as u8);
     match value {
         0..0x80 => out.push(a),
@@ -56,7 +56,7 @@ fn get_long(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 #[inline]
-pub(super) fn put_signed(value: i64, out: &mut Vec<u8>) {
+pub(crate) fn put_signed(value: i64, out: &mut Vec<u8>) {
     put(fold(value), out);
 }
 
@@ -69,6 +69,17 @@ pub(super) fn fold(value: i64) -> u64 {
 #[inline]
 pub(super) fn unfold(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Takes a number from the start of some bytes; `None` as for [`get`].
+pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let (value, length) = get(bytes)?;
+    *bytes = bytes.get(length..)?;
+    Some(value)
+}
+
+pub(crate) fn take_signed(bytes: &mut &[u8]) -> Option<i64> {
+    take(bytes).map(unfold)
 }
 
 #[cfg(test)]

@@ -92,7 +92,9 @@ fn a_followed_file_grows_is_emptied_and_rotates() {
             match built.source.poll(1 << 18, ARRIVAL).unwrap() {
                 Poll::Block(block) => render(&decode(&mut *decoder, &block).unwrap(), &mut lines),
                 Poll::PendingUntil(at) => std::thread::sleep(at.saturating_duration_since(Instant::now())),
-                Poll::Pending | Poll::End | Poll::Told { .. } => panic!("a followed file waits for its poll interval"),
+                Poll::Pending | Poll::End | Poll::Told { .. } => {
+                    panic!("a followed file waits for its poll interval")
+                }
             }
         }
         lines.values().map(|line| line.clone() + ";").collect()

@@ -8,12 +8,14 @@
 
 use std::sync::Arc;
 
-use thalweg_connect::{Options, SourcePlugin, SourceTime};
+use thalweg_connect::sink::null::NullPlugin;
+use thalweg_connect::{Options, SinkPlugin, SourcePlugin, SourceTime};
 use thalweg_flow::Partitioning;
 use thalweg_types::Schema;
 
 use crate::job_file::{
-    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSource, Endpoint, NodeRef, Spread, below,
+    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Spread,
+    below,
 };
 use crate::operator::{PartInput, Tasks};
 
@@ -31,10 +33,13 @@ impl Refusal {
 }
 
 /// A job in two parts.
+#[derive(Clone)]
 pub struct Cut {
-    /// Places of the operators that run where records enter, in their order.
-    pub above: Vec<usize>,
+    /// Names of the operators that run where records enter, in their order.
+    pub above: Vec<Arc<str>>,
     pub stage: StageCut,
+    /// The part where records enter, but for what sends them on.
+    door: CheckedJob,
 }
 
 /// The part of a job that runs per partition.
@@ -124,9 +129,11 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     let streams: Arc<[Schema]> = inputs.iter().map(|input| schema_of(job, *input)).collect();
     let partitions = if keys.iter().all(Vec::is_empty) { 1 } else { operator.partitions };
     let name = Arc::clone(&operator.name);
-    let above = (0..job.operators.len()).filter(|other| !inside.contains(other)).collect();
-    let job = stage_job(job, place, &inside, replies.first().copied());
-    Ok(Cut { above, stage: StageCut { name, inputs, streams, keys, partitions, job } })
+    let above: Vec<usize> = (0..job.operators.len()).filter(|other| !inside.contains(other)).collect();
+    let door = door_job(job, place, &above);
+    let stage = stage_job(job, place, &inside, replies.first().copied());
+    let above = above.iter().map(|place| Arc::clone(&job.operators[*place].name)).collect();
+    Ok(Cut { above, stage: StageCut { name, inputs, streams, keys, partitions, job: stage }, door })
 }
 
 fn is_keyed(operator: &CheckedOperator) -> bool {
@@ -225,10 +232,59 @@ fn stage_job(job: &CheckedJob, keyed: usize, inside: &[usize], reply: Option<End
     CheckedJob { operators, sinks, sources: vec![source], warnings: Vec::new(), ..job.clone() }
 }
 
+/// What is above the key, with a sink that takes what the keyed operator reads; its plug-in is missing yet.
+fn door_job(job: &CheckedJob, keyed: usize, above: &[usize]) -> CheckedJob {
+    let moved = |mut input: CheckedInput| {
+        if let NodeRef::Operator(place) = input.endpoint.node {
+            let place = above.iter().position(|other| *other == place).expect("what it reads is above");
+            input.endpoint.node = NodeRef::Operator(place);
+        }
+        input
+    };
+    let operators = above.iter().map(|place| {
+        let operator = job.operators[*place].clone();
+        let inputs = operator.inputs.into_iter().map(moved).collect();
+        CheckedOperator { inputs, ..operator }
+    });
+    let operators: Vec<CheckedOperator> = operators.collect();
+    let inputs = job.operators[keyed].inputs.iter().cloned();
+    let inputs = inputs.map(|input| moved(CheckedInput { spread: None, ..input })).collect();
+    let sink = CheckedSink {
+        name: Arc::clone(&job.operators[keyed].name),
+        plugin: Arc::new(NullPlugin),
+        inputs,
+        union: None,
+        format: None,
+        options: Options::default(),
+        schema: schema_of(job, job.operators[keyed].inputs[0].endpoint),
+    };
+    let mut sources = job.sources.clone();
+    for (place, source) in sources.iter_mut().enumerate() {
+        // Their answers come from elsewhere: it does not matter what the sink of replies is given.
+        source.reply = Some(Endpoint { node: NodeRef::Source(place), output: 0 });
+    }
+    let sinks = vec![sink];
+    CheckedJob { operators, sources, sinks, warnings: Vec::new(), is_door: true, ..job.clone() }
+}
+
+impl Cut {
+    /// The part of the job where records enter, with what sends them on.
+    pub(super) fn door(&self, plugin: Arc<dyn SinkPlugin>) -> CheckedJob {
+        let mut job = self.door.clone();
+        job.sinks[0].plugin = plugin;
+        job
+    }
+}
+
 impl StageCut {
     /// `state.chunk_memory` of the job.
     pub(super) fn chunk_memory(&self) -> Option<u64> {
         self.job.state.chunk_memory
+    }
+
+    /// Whether doors wait for answers of the stage.
+    pub(super) fn answers(&self) -> bool {
+        self.job.sources[0].reply.is_some()
     }
 
     /// The job of one of its units, which reads `plugin`.

@@ -25,6 +25,7 @@ use thalweg_flow::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosi
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
+use super::answering::{AnsweringSink, Arrived, Post};
 use super::place::{LastFrame, Place};
 use super::wire::{from_wire, wire_schema};
 
@@ -84,6 +85,8 @@ pub(super) struct Input {
     /// The streams of the stage, by the number that frames give their inputs.
     pub(super) streams: Arc<[Schema]>,
     pub(super) counts: Arc<InboxCounts>,
+    /// Where answers go; `None` where no door waits for any.
+    pub(super) post: Option<Arc<Post>>,
 }
 
 /// The plug-in of one unit's source: no job file names it.
@@ -111,7 +114,8 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, streams, counts } = &self.0;
+        let Input { reader, of, streams, counts, post } = &self.0;
+        let arrived = post.as_ref().map(|_| Arc::<Arrived>::default());
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -123,6 +127,8 @@ impl SourcePlugin for InboxPlugin {
             held: VecDeque::new(),
             counts: Arc::clone(counts),
             is_draining: false,
+            arrived: arrived.clone(),
+            told: None,
         };
         let wire: Arc<[SchemaRef]> =
             streams.iter().map(|stream| Arc::clone(wire_schema(stream).arrow())).collect();
@@ -131,7 +137,13 @@ impl SourcePlugin for InboxPlugin {
             let decoder = FrameDecoder { wire: Arc::clone(&wire), streams: Arc::clone(&streams) };
             Ok(Box::new(decoder) as Box<dyn Decoder>)
         });
-        Ok(BuiltSource::new(Box::new(source), decoder, context.schema, Replay::Told))
+        let replies = post.clone().zip(arrived).map(|(post, arrived)| {
+            let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> =
+                Box::new(move |_| Ok(Box::new(AnsweringSink::new(Arc::clone(&arrived), Arc::clone(&post)))));
+            factory
+        });
+        let built = BuiltSource::new(Box::new(source), decoder, context.schema, Replay::Told);
+        Ok(BuiltSource { replies, ..built })
     }
 
     fn outputs(&self, _: &Options) -> Vec<thalweg_connect::SourceOutput> {
@@ -151,6 +163,7 @@ struct Held {
 }
 
 /// A frame of which some rows count.
+#[derive(Debug)]
 pub(super) struct TakenFrame {
     pub(super) frame: RowFrame,
     /// How many of its rows, from the first, do not.
@@ -172,6 +185,9 @@ struct Inbox {
     held: VecDeque<Held>,
     counts: Arc<InboxCounts>,
     is_draining: bool,
+    arrived: Option<Arc<Arrived>>,
+    /// Frames of the block that was just told, and when the broker appended the first.
+    told: Option<(Arc<Vec<TakenFrame>>, Micros)>,
 }
 
 impl Inbox {
@@ -346,7 +362,9 @@ impl Inbox {
         self.counts.rows.fetch_add(rows as u64, Ordering::Relaxed);
         let first = self.records;
         self.records += rows as u64;
-        let payload = Payload::Other { data: Arc::new(frames) as Arc<dyn Any + Send + Sync>, bytes };
+        let frames = Arc::new(frames);
+        self.told = self.arrived.as_ref().map(|_| (Arc::clone(&frames), now));
+        let payload = Payload::Other { data: frames as Arc<dyn Any + Send + Sync>, bytes };
         let block = RawBlock { partition: self.of.partition.unsigned_abs(), first, count, payload };
         Some(Poll::Told { now, event: Told::Block(block) })
     }
@@ -404,6 +422,12 @@ impl Source for Inbox {
             if let Some(poll) = self.next(max_bytes) {
                 return Ok(poll);
             }
+        }
+    }
+
+    fn sequenced(&mut self, _: &RawBlock, range: SeqRange) {
+        if let (Some(arrived), Some((frames, appended))) = (&self.arrived, self.told.take()) {
+            arrived.note(range, &frames, appended);
         }
     }
 

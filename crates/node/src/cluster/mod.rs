@@ -12,14 +12,18 @@
 //!
 //! Not here yet: sending between stages, doors, who runs which unit.
 
+mod answering;
 mod cut;
+mod door;
 mod inbox;
 mod place;
 mod scatter;
 mod units;
 mod wire;
 
+pub use answering::{Post, PostCounts, reply_topic};
 pub use cut::{Cut, Refusal, StageCut, cut};
+pub use door::{Door, DoorCounts, DoorOptions};
 pub use inbox::{InboxCounts, Reader};
 pub use scatter::{Origin, Scatter};
 pub use units::{Unit, UnitOptions, Units};

@@ -44,7 +44,7 @@ impl Scatter {
     }
 
     /// Takes the rows of a batch of an input; those that no frame can hold come back. `origin` is asked for each row, by its
-    /// order number.
+    /// order number and partition.
     ///
     /// # Errors
     /// Of class internal where the batch is of another stream.
@@ -55,7 +55,7 @@ impl Scatter {
         &mut self,
         input: u32,
         batch: &Batch,
-        origin: impl Fn(Seq) -> Origin,
+        mut origin: impl FnMut(Seq, u32) -> Origin,
     ) -> Result<Vec<Refused>, Error> {
         let of = self.inputs.get(input as usize);
         let of = of.ok_or_else(|| Error::internal(format!("rows for input {input} of a stage")))?;
@@ -66,7 +66,7 @@ impl Scatter {
         let hashes = if key.is_empty() { Vec::new() } else { hash_columns(&key, records.num_rows()) };
         for row in batch.row_numbers() {
             let partition = hashes.get(row as usize).map_or(0, |hash| partition_of(*hash, partitions));
-            let Origin { position, arrival, reply } = origin(batch.seq(row));
+            let Origin { position, arrival, reply } = origin(batch.seq(row), partition);
             rows[partition as usize].push(Row { row, position, arrival, reply });
         }
         let mut refused = Vec::new();
@@ -85,6 +85,11 @@ impl Scatter {
     /// Bytes that wait for a partition, at most.
     pub fn waiting(&self, partition: u32) -> usize {
         self.builders.get(partition as usize).map_or(0, Builder::bytes)
+    }
+
+    /// Rows that wait for a partition.
+    pub fn rows(&self, partition: u32) -> usize {
+        self.builders.get(partition as usize).map_or(0, Builder::rows)
     }
 
     pub fn partitions(&self) -> u32 {

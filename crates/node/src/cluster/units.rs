@@ -17,6 +17,7 @@ use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
 use thalweg_types::Error;
 
+use super::answering::Post;
 use super::cut::StageCut;
 use super::inbox::{InboxCounts, InboxPlugin, Input, Reader};
 use crate::data_dir::{JobDir, JobLock};
@@ -28,20 +29,22 @@ use crate::starting::{CHUNK_MEMORY, Opened};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How the units of a stage run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct UnitOptions {
     /// When a unit commits that has been told rows: nothing that can be seen waits for it. One that was told nothing does
     /// not.
     pub cycle: CycleSettings,
     /// Bytes that wait in the client for each partition.
     pub queue: usize,
+    /// Sends answers to doors; `None`: nobody gets any.
+    pub post: Option<Arc<Post>>,
 }
 
 impl Default for UnitOptions {
     fn default() -> Self {
         let cycle =
             CycleSettings { every: Some(Duration::from_secs(10)), bytes: Some(256 << 20), records: None };
-        Self { cycle, queue: 1 << 20 }
+        Self { cycle, queue: 1 << 20, post: None }
     }
 }
 
@@ -120,6 +123,7 @@ impl Units {
             of: TopicPartition::new(Arc::clone(&self.topic), number),
             streams: Arc::clone(&self.stage.streams),
             counts: Arc::clone(&counts),
+            post: self.options.post.clone().filter(|_| self.stage.answers()),
         });
         let mut job = self.stage.job(partition, Arc::new(plugin));
         job.cycle = self.options.cycle;

@@ -22,6 +22,8 @@ use std::sync::Arc;
 use thalweg_types::{Batch, Error, Schema};
 
 use self::decode::NdjsonDecoder;
+use arrow_array::RecordBatch;
+
 use self::split::NdjsonSplitter;
 use super::cells::{Key, KeysOfBatch, StructCell, record_cells, write_record};
 use super::times::{self, Times};
@@ -30,6 +32,33 @@ use crate::{FormatPlugin, OptionSpec, Options};
 
 pub(crate) use self::array::{Array, Element};
 pub(crate) use self::json::for_each_object;
+
+/// Records as lines of JSON, one by one, whatever fields a batch has.
+#[derive(Default)]
+pub struct RecordLines {
+    keys: KeysOfBatch,
+    line: Vec<u8>,
+}
+
+impl RecordLines {
+    /// Calls `each` with the line of each of these rows, without its end.
+    ///
+    /// # Panics
+    /// On an Arrow type that no field type maps to.
+    pub fn for_each(
+        &mut self,
+        records: &RecordBatch,
+        rows: impl Iterator<Item = u32>,
+        mut each: impl FnMut(u32, &[u8]),
+    ) {
+        let fields = record_cells(records, self.keys.of(records));
+        for row in rows {
+            self.line.clear();
+            write_record(&fields, row as usize, &mut self.line);
+            each(row, &self.line);
+        }
+    }
+}
 
 /// The plug-in.
 pub struct Ndjson;

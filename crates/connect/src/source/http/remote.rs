@@ -29,6 +29,9 @@ pub trait Answers: Send + Sync {
     /// The answer to a record: one line, without its end.
     fn answer(&self, record: Seq, line: &[u8]);
 
+    /// A record has no answer, for a reason; `code` is that of a reject.
+    fn reject(&self, record: Seq, code: &str, reason: &str);
+
     /// Records below `end` are where they count: clients that wait for no line hear of it.
     fn written(&self, end: Seq);
 
@@ -100,10 +103,6 @@ impl RemoteDesk {
         let mut open = self.lock();
         open.judged = open.judged.max(end);
         self.finish_all(&mut open);
-    }
-
-    pub(super) fn reject(&self, record: Seq, code: &str, reason: &str) {
-        self.line(record, |lines, record| lines.error(record, code, reason));
     }
 
     fn line(&self, record: Seq, write: impl FnOnce(&mut Lines, u64)) {
@@ -191,6 +190,10 @@ impl Answers for RemoteDesk {
 
     fn answer(&self, record: Seq, line: &[u8]) {
         self.line(record, |lines, record| lines.answer(record, |out| out.extend_from_slice(line)));
+    }
+
+    fn reject(&self, record: Seq, code: &str, reason: &str) {
+        self.line(record, |lines, record| lines.error(record, code, reason));
     }
 
     fn written(&self, end: Seq) {

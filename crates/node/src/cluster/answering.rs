@@ -1,0 +1,194 @@
+//! Answers of a unit, back to the doors that wait for them.
+//!
+//! The source notes which rows somebody waits for ([`Arrived`]); the sink at the end of the unit makes a line of each
+//! answer, and posts the lines by door ([`Post`]). Answers are sent and forgotten: the log has the records, and a client
+//! that hears nothing asks again with the same id.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use thalweg_cluster::answers::AnswersBuilder;
+use thalweg_cluster::frame::{Door, Reply};
+use thalweg_connect::format::ndjson::RecordLines;
+use thalweg_flow::{InputId, Operator, Output};
+use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+
+use super::inbox::TakenFrame;
+
+/// Nobody waits for the answer to a row that the broker appended so long ago: a unit that reads its log again does not send
+/// what it has sent before.
+const PATIENCE: Micros = 60_000_000;
+
+/// Bytes of answers that wait in the client; more are dropped, and counted.
+const QUEUE: usize = 16 << 20;
+
+/// Bytes of a message of answers, above which the next one begins.
+const MESSAGE: usize = 512 << 10;
+
+/// Which rows of a unit somebody waits for.
+#[derive(Debug, Default)]
+pub(super) struct Arrived(Mutex<VecDeque<(SeqRange, Arc<Vec<TakenFrame>>)>>);
+
+impl Arrived {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(SeqRange, Arc<Vec<TakenFrame>>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a block, if somebody waits for one of its rows. What is noted is bounded by what is in flight in the job.
+    pub(super) fn note(&self, range: SeqRange, frames: &Arc<Vec<TakenFrame>>, appended: Micros) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+        let is_waited_for = frames.iter().any(|taken| !taken.frame.places.replies.is_empty());
+        if is_waited_for && now.saturating_sub(appended) < PATIENCE {
+            self.lock().push_back((range, Arc::clone(frames)));
+        }
+    }
+
+    /// Where the answer to a row goes.
+    fn reply(&self, row: Seq) -> Option<Reply> {
+        let held = self.lock();
+        let at = held.partition_point(|(range, _)| range.end <= row);
+        let (range, frames) = held.get(at).filter(|(range, _)| range.contains(row))?;
+        let mut left = usize::try_from(row - range.start).ok()?;
+        for TakenFrame { frame, skipped } in frames.iter() {
+            let rows = frame.len() - skipped;
+            if left < rows {
+                return frame.places.replies.get(skipped + left).cloned().flatten();
+            }
+            left -= rows;
+        }
+        None
+    }
+
+    fn is_any_in(&self, range: SeqRange) -> bool {
+        let held = self.lock();
+        held.front().is_some_and(|(first, _)| first.start < range.end)
+            && held.back().is_some_and(|(last, _)| last.end > range.start)
+    }
+
+    fn forget(&self, end: Seq) {
+        let mut held = self.lock();
+        while held.front().is_some_and(|(range, _)| range.end <= end) {
+            held.pop_front();
+        }
+    }
+}
+
+/// What a node has done with answers. Relaxed throughout: figures, nothing hangs on them.
+#[derive(Debug, Default)]
+pub struct PostCounts {
+    pub sent: AtomicU64,
+    /// Answers for which there was no room, or no broker.
+    pub dropped: AtomicU64,
+}
+
+/// Sends answers to the reply topics of doors.
+pub struct Post {
+    bus: Arc<dyn Bus>,
+    prefix: String,
+    /// `None` before the first answer, and after a failure.
+    producer: Mutex<Option<Box<dyn Producer>>>,
+    pub counts: PostCounts,
+}
+
+/// The topic to which answers for the doors of a node go.
+pub fn reply_topic(prefix: &str, node: &str) -> String {
+    format!("{prefix}.reply.{node}")
+}
+
+impl Post {
+    pub fn new(bus: Arc<dyn Bus>, prefix: impl Into<String>) -> Self {
+        Self { bus, prefix: prefix.into(), producer: Mutex::default(), counts: PostCounts::default() }
+    }
+
+    fn send(&self, door: &Door, answers: AnswersBuilder, count: u64) {
+        let sent = self.try_send(&reply_topic(&self.prefix, &door.node), &answers.finish(door.incarnation));
+        let counter = if sent { &self.counts.sent } else { &self.counts.dropped };
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Whether the client has taken a message.
+    fn try_send(&self, topic: &str, value: &[u8]) -> bool {
+        let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        if producer.as_mut().is_some_and(|producer| producer.acknowledged().failure.is_some()) {
+            *producer = None;
+        }
+        if producer.is_none() {
+            let options = ProducerOptions {
+                compression: Compression::None,
+                linger: Duration::ZERO,
+                max_message: MESSAGE + (1 << 20),
+                queue: QUEUE,
+                transactional_id: None,
+                wake: Arc::new(|| {}),
+            };
+            match self.bus.producer(options) {
+                Ok(made) => *producer = Some(made),
+                Err(error) => {
+                    tracing::debug!(%error, "answers cannot be sent");
+                    return false;
+                }
+            }
+        }
+        let message = Outgoing { topic, partition: Some(0), key: None, value, headers: &[] };
+        producer.as_mut().is_some_and(|producer| matches!(producer.send(&message, 0), Ok(Sent::Taken)))
+    }
+}
+
+/// The sink at the end of a unit.
+pub(super) struct AnsweringSink {
+    arrived: Arc<Arrived>,
+    post: Arc<Post>,
+    lines: RecordLines,
+    /// By node and incarnation of the door.
+    open: BTreeMap<(Box<str>, u64), (Arc<Door>, AnswersBuilder, u64)>,
+}
+
+impl AnsweringSink {
+    pub(super) fn new(arrived: Arc<Arrived>, post: Arc<Post>) -> Self {
+        Self { arrived, post, lines: RecordLines::default(), open: BTreeMap::new() }
+    }
+
+    fn answer(&mut self, batch: &Batch, wanted: &[(u32, Reply)]) {
+        let Self { lines, open, post, .. } = self;
+        let mut replies = wanted.iter();
+        lines.for_each(batch.records(), wanted.iter().map(|(row, _)| *row), |_, line| {
+            let Some((_, reply)) = replies.next() else { return };
+            let key = (reply.door.node.clone(), reply.door.incarnation);
+            let new = || (Arc::clone(&reply.door), AnswersBuilder::new(), 0);
+            let (_, answers, count) = open.entry(key.clone()).or_insert_with(new);
+            answers.push(reply.request, line);
+            *count += 1;
+            if answers.len() > MESSAGE
+                && let Some((door, answers, count)) = open.remove(&key)
+            {
+                post.send(&door, answers, count);
+            }
+        });
+    }
+}
+
+impl Operator for AnsweringSink {
+    fn process(&mut self, input: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+        // Its input 1 are rejects of the source, which has none.
+        if input.port == 0 && self.arrived.is_any_in(batch.range()) {
+            let wanted = batch.row_numbers();
+            let wanted = wanted.filter_map(|row| Some((row, self.arrived.reply(batch.seq(row))?)));
+            let wanted: Vec<(u32, Reply)> = wanted.collect();
+            if !wanted.is_empty() {
+                self.answer(&batch, &wanted);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+        for (door, answers, count) in std::mem::take(&mut self.open).into_values() {
+            self.post.send(&door, answers, count);
+        }
+        self.arrived.forget(range.end);
+        Ok(())
+    }
+}

@@ -1,0 +1,520 @@
+//! A door: where records of a job enter, on one node.
+//!
+//! The part of the job above the key runs as a job that keeps nothing. Its sink ([`DoorSink`]) spreads rows over the
+//! partitions of the stage's topic; a thread of the door ([`Door::run`]) sends them as frames and brings answers back.
+//! Acknowledgement by the brokers is the moment at which a record counts, in every part of the job.
+//!
+//! A frame leaves at once when none is on its way to its partition, and grows until that one is acknowledged otherwise:
+//! few rows each when records are few, many when they are many, without a setting.
+//!
+//! When something is not written for good, nothing after it is called written: the door goes on as a new *incarnation*, and
+//! sends nothing again of what was on its way. Those who wait for it hear that its outcome is unknown; it may count.
+//!
+//! Invariants
+//! * Rows of one incarnation have ascending positions, and frames of a partition leave in their order.
+//! * What waits to be sent is bounded by [`DoorOptions::queue`], above which the sink takes no more.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thalweg_cluster::answers::Answers as AnswersMessage;
+use thalweg_cluster::frame::{self, Reply, Sender, Settings};
+use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
+use thalweg_connect::{Answers, OptionSpec, SinkContext, SinkPlugin};
+use thalweg_flow::{InputId, Operator, Output, TaskFactory, Waker};
+use thalweg_kafka::{
+    Acknowledged, Bus, Compression, Consumer, ConsumerOptions, Isolation, Outgoing, Producer,
+    ProducerOptions, Sent as Taken, TopicPartition,
+};
+use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange};
+
+use super::answering::reply_topic;
+use super::cut::StageCut;
+use super::scatter::{Origin, Scatter};
+
+/// How often a door looks for what has waited for too long.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The same while something is on its way.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// How long a door without brokers waits until it tries again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How a door sends.
+#[derive(Clone, Debug)]
+pub struct DoorOptions {
+    /// Bytes of rows and frames that are not written yet, for all partitions together.
+    pub queue: usize,
+    /// How long a client waits for its answers.
+    pub patience: Duration,
+    pub frames: Settings,
+}
+
+impl Default for DoorOptions {
+    fn default() -> Self {
+        Self { queue: 16 << 20, patience: Duration::from_secs(10), frames: Settings::default() }
+    }
+}
+
+/// What a door has done since its start. Relaxed throughout: figures, nothing hangs on them.
+#[derive(Debug, Default)]
+pub struct DoorCounts {
+    pub rows: AtomicU64,
+    pub frames: AtomicU64,
+    pub answers: AtomicU64,
+    /// Pieces of requests whose outcome is unknown.
+    pub unknown: AtomicU64,
+    /// How often it went on as a new incarnation.
+    pub failures: AtomicU64,
+}
+
+/// Rows of one partition that are not written yet.
+#[derive(Default)]
+struct Lane {
+    /// Order numbers of rows that wait.
+    waiting: VecDeque<Seq>,
+    /// The frame on its way: its tag, the first of its order numbers, its bytes.
+    sent: Option<(u64, Seq, usize)>,
+}
+
+/// Wakes the thread; rung while it works, it does not sleep after that.
+#[derive(Default)]
+struct Bell {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.is_rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self, at_most: Duration) {
+        let is_rung = self.is_rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(is_rung, at_most, |is_rung| !*is_rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// What the sink and the thread share.
+struct Sending {
+    scatter: Scatter,
+    lanes: Vec<Lane>,
+    incarnation: u64,
+    door: Arc<frame::Door>,
+    /// Rows of this incarnation.
+    rows: u64,
+    /// The end of what the sink has given.
+    passed: Seq,
+    next_tag: u64,
+    in_flight: usize,
+    /// Of the sink's task while it waits for room.
+    waker: Option<Waker>,
+    is_over: bool,
+}
+
+impl Sending {
+    fn waiting(&self) -> usize {
+        self.in_flight
+            + (0..self.scatter.partitions()).map(|partition| self.scatter.waiting(partition)).sum::<usize>()
+    }
+
+    /// Everything below is written.
+    fn written(&self) -> Seq {
+        let first = |lane: &Lane| {
+            let waiting = lane.waiting.front().copied();
+            lane.sent.map(|(_, first, _)| first).into_iter().chain(waiting).min()
+        };
+        self.lanes.iter().filter_map(first).min().unwrap_or(self.passed)
+    }
+}
+
+/// A door of a job on this node.
+pub struct Door {
+    node: Arc<str>,
+    topic: Arc<str>,
+    prefix: String,
+    stage: StageCut,
+    bus: Arc<dyn Bus>,
+    options: DoorOptions,
+    sending: Mutex<Sending>,
+    bell: Arc<Bell>,
+    /// Of the job's sources that somebody waits at, once it runs.
+    answers: OnceLock<Vec<Arc<dyn Answers>>>,
+    pub counts: DoorCounts,
+}
+
+impl Door {
+    /// A door of `node` that sends to `topic`.
+    pub fn new(
+        bus: Arc<dyn Bus>,
+        prefix: impl Into<String>,
+        node: impl Into<Arc<str>>,
+        topic: impl Into<Arc<str>>,
+        stage: StageCut,
+        options: DoorOptions,
+    ) -> Arc<Self> {
+        let node = node.into();
+        let sending = Mutex::new(begin(&stage, &node, &options, 0));
+        Arc::new(Self {
+            topic: topic.into(),
+            prefix: prefix.into(),
+            node,
+            stage,
+            bus,
+            options,
+            sending,
+            bell: Arc::default(),
+            answers: OnceLock::new(),
+            counts: DoorCounts::default(),
+        })
+    }
+
+    /// What brings answers to the clients of the job, which runs by now.
+    pub fn attend(&self, answers: Vec<Arc<dyn Answers>>) {
+        let _ = self.answers.set(answers);
+    }
+
+    fn answers(&self) -> &[Arc<dyn Answers>] {
+        self.answers.get().map_or(&[], Vec::as_slice)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its incarnation now.
+    pub fn incarnation(&self) -> u64 {
+        self.lock().incarnation
+    }
+
+    /// Ends [`Door::run`], which sends nothing more.
+    pub fn end(&self) {
+        self.lock().is_over = true;
+        self.bell.ring();
+    }
+
+    /// The life of the door's thread: sends what waits, and brings answers, until [`Door::end`].
+    ///
+    /// # Errors
+    /// If a setting of the client is wrong.
+    pub fn run(&self) -> Result<(), Error> {
+        let mut replies = self.replies()?;
+        let mut producer: Option<Box<dyn Producer>> = None;
+        let mut looked = Instant::now();
+        loop {
+            let connected = match &mut producer {
+                Some(producer) => producer,
+                none => match self.connect() {
+                    Ok(made) => none.insert(made),
+                    Err(error) => {
+                        tracing::warn!(door = %self.node, %error, "records cannot be sent on: no broker");
+                        std::thread::sleep(AGAIN);
+                        continue;
+                    }
+                },
+            };
+            let acknowledged = connected.acknowledged();
+            if let Some(failure) = &acknowledged.failure {
+                tracing::warn!(door = %self.node, error = %failure, "records were not written: the door goes on anew");
+                self.begin_again();
+                producer = None;
+                continue;
+            }
+            if !self.send(&mut **connected, &acknowledged) {
+                return Ok(());
+            }
+            self.take_answers(&mut *replies);
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                if let Some(before) = looked.checked_sub(self.options.patience) {
+                    self.give_up(before);
+                }
+            }
+            let is_busy = self.lock().in_flight > 0;
+            // Rung by the sink, by an acknowledgement and by an answer.
+            self.bell.wait(if is_busy { GLANCE } else { LOOK });
+        }
+    }
+
+    fn give_up(&self, before: Instant) {
+        let count: u64 = self.answers().iter().map(|answers| answers.give_up(before)).sum();
+        if count > 0 {
+            self.counts.unknown.fetch_add(count, Ordering::Relaxed);
+            tracing::warn!(door = %self.node, pieces = count, "no answer came in time: whether their records count is unknown");
+        }
+    }
+
+    fn wake(&self) -> thalweg_kafka::Wake {
+        let bell = Arc::clone(&self.bell);
+        Arc::new(move || bell.ring())
+    }
+
+    fn connect(&self) -> Result<Box<dyn Producer>, Error> {
+        let options = ProducerOptions {
+            compression: Compression::None,
+            linger: Duration::ZERO,
+            max_message: 2 << 20,
+            queue: self.options.queue,
+            transactional_id: None,
+            wake: self.wake(),
+        };
+        Ok(self.bus.producer(options)?)
+    }
+
+    /// Reads answers from the present end of the reply topic on: those before are for earlier incarnations.
+    fn replies(&self) -> Result<Box<dyn Consumer>, Error> {
+        let of = TopicPartition::new(reply_topic(&self.prefix, &self.node), 0);
+        let mut consumer = self.bus.consumer(ConsumerOptions {
+            group: format!("thalweg.reply.{}", self.node),
+            isolation: Isolation::Uncommitted,
+            queue: 4 << 20,
+            wake: self.wake(),
+        })?;
+        let end = loop {
+            match self.bus.bounds(&of) {
+                Ok(bounds) => break bounds.end,
+                Err(error) => {
+                    tracing::warn!(%of, %error, "answers cannot be read yet");
+                    if self.lock().is_over {
+                        return Ok(consumer);
+                    }
+                    std::thread::sleep(AGAIN);
+                }
+            }
+        };
+        consumer.assign(&of, end)?;
+        Ok(consumer)
+    }
+
+    fn take_answers(&self, replies: &mut dyn Consumer) {
+        let incarnation = self.incarnation();
+        let taken = replies.take(0, Duration::ZERO, &mut |message| {
+            let parsed = AnswersMessage::parse(message.value.unwrap_or_default());
+            match parsed {
+                Ok(message) if message.incarnation == incarnation => {
+                    self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
+                    for (request, line) in message.answers {
+                        self.answers().iter().for_each(|answers| answers.answer(request, line));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(offset = message.offset, %error, "a message among answers"),
+            }
+            true
+        });
+        if let Err(error) = taken {
+            tracing::debug!(%error, "answers cannot be read");
+        }
+    }
+
+    /// Takes note of what is written, and sends what may go; `false` once the door is over.
+    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged) -> bool {
+        let mut sending = self.lock();
+        if sending.is_over {
+            return false;
+        }
+        let mut freed = 0;
+        for lane in &mut sending.lanes {
+            if let Some((_, _, bytes)) = lane.sent.take_if(|(tag, ..)| *tag < acknowledged.below) {
+                freed += bytes;
+            }
+        }
+        sending.in_flight -= freed;
+        for partition in 0..sending.scatter.partitions() {
+            let at = partition as usize;
+            if sending.lanes[at].sent.is_some() {
+                continue;
+            }
+            let before = sending.scatter.rows(partition);
+            let Some(frame) = sending.scatter.cut(partition, None) else { continue };
+            let rows = before - sending.scatter.rows(partition);
+            let tag = sending.next_tag;
+            sending.next_tag += 1;
+            let lane = &mut sending.lanes[at];
+            let first = lane.waiting.front().copied().unwrap_or(0);
+            lane.waiting.drain(..rows.min(lane.waiting.len()));
+            lane.sent = Some((tag, first, frame.len()));
+            sending.in_flight += frame.len();
+            self.counts.frames.fetch_add(1, Ordering::Relaxed);
+            let message = Outgoing {
+                topic: &self.topic,
+                partition: Some(partition as i32),
+                key: None,
+                value: &frame,
+                headers: &[],
+            };
+            match producer.send(&message, tag) {
+                Ok(Taken::Taken) => {}
+                // The client holds one frame of each partition at most, and has room for more: it has failed, or will.
+                Ok(Taken::Full) | Err(_) => {
+                    drop(sending);
+                    self.begin_again();
+                    return true;
+                }
+            }
+        }
+        let written = sending.written();
+        let waker = if sending.waiting() < self.options.queue { sending.waker.take() } else { None };
+        drop(sending);
+        self.answers().iter().for_each(|answers| answers.written(written));
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Goes on as a new incarnation, without what was on its way.
+    fn begin_again(&self) {
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        let mut sending = self.lock();
+        let new = begin(&self.stage, &self.node, &self.options, sending.passed);
+        let old = std::mem::replace(&mut *sending, new);
+        sending.is_over = old.is_over;
+        drop(sending);
+        self.give_up(Instant::now());
+        if let Some(waker) = old.waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A number for a door that begins.
+fn new_incarnation() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(std::process::id()).max(1)
+}
+
+fn begin(stage: &StageCut, node: &Arc<str>, options: &DoorOptions, passed: Seq) -> Sending {
+    let incarnation = new_incarnation();
+    let sender = Sender { spec: 1, origin: Sent::Door { incarnation }, lineage: None };
+    let scatter = Scatter::new(stage, sender, options.frames, |_| Mark::START);
+    Sending {
+        lanes: (0..stage.partitions).map(|_| Lane::default()).collect(),
+        scatter,
+        incarnation,
+        door: Arc::new(frame::Door { node: (**node).into(), incarnation }),
+        rows: 0,
+        passed,
+        next_tag: 0,
+        in_flight: 0,
+        waker: None,
+        is_over: false,
+    }
+}
+
+/// The sink of the part of a job above the key: no job file names it.
+pub(super) struct DoorPlugin(pub(super) Arc<Door>);
+
+impl SinkPlugin for DoorPlugin {
+    fn name(&self) -> &'static str {
+        "door"
+    }
+
+    fn doc(&self) -> &'static str {
+        "rows for the partitions of a stage, on whatever nodes they are"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn takes_format(&self) -> bool {
+        false
+    }
+
+    fn rejects(&self, _: Option<&thalweg_connect::FormatSpec>) -> bool {
+        true
+    }
+
+    fn guarantee(&self) -> &'static str {
+        "exactly-once within the cluster, once it is acknowledged"
+    }
+
+    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
+        let (door, name) = (Arc::clone(&self.0), context.name);
+        Ok(Box::new(move |_| {
+            Ok(Box::new(DoorSink { door: Arc::clone(&door), name: Arc::clone(&name), seen: Vec::new() }))
+        }))
+    }
+}
+
+struct DoorSink {
+    door: Arc<Door>,
+    name: Arc<str>,
+    /// Order numbers of the rows of the present range.
+    seen: Vec<Seq>,
+}
+
+impl Operator for DoorSink {
+    fn process(&mut self, input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        let door = &self.door;
+        let waiting: Vec<SeqRange> =
+            door.answers().iter().flat_map(|answers| answers.waiting_in(batch.range())).collect();
+        let is_waited_for = |seq: Seq| waiting.iter().any(|range| range.contains(seq));
+        let arrival = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+        let mut placed = Vec::with_capacity(batch.len());
+        let mut sending = door.lock();
+        let Sending { scatter, lanes, rows, door: address, .. } = &mut *sending;
+        let refused = scatter.push(input.port as u32, &batch, |seq, partition| {
+            let position = Position { offset: *rows, row: 0 };
+            *rows += 1;
+            placed.push((seq, partition));
+            let reply =
+                is_waited_for(seq).then(|| Reply { door: Arc::clone(address), request: seq, line: 0 });
+            Origin { position, arrival, reply }
+        })?;
+        let mut rejects = RejectsBuilder::default();
+        let too_large = refused.iter().map(|refused| batch.seq(refused.row)).collect::<Vec<Seq>>();
+        for (seq, partition) in placed.iter().filter(|(seq, _)| !too_large.contains(seq)) {
+            lanes[*partition as usize].waiting.push_back(*seq);
+        }
+        drop(sending);
+        for refused in &refused {
+            let seq = batch.seq(refused.row);
+            let reason = refused.error.to_string();
+            let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.name), seq));
+            let reject =
+                Reject { source: &source, offset, line: None, code: "too_long", reason: &reason, raw: b"" };
+            rejects.push(seq, batch.times()[refused.row as usize], reject);
+            door.answers().iter().for_each(|answers| answers.reject(seq, "too_long", &reason));
+        }
+        if !refused.is_empty() {
+            out.emit(0, rejects.finish(batch.range()));
+        }
+        door.counts.rows.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.seen.extend(batch.row_numbers().map(|row| batch.seq(row)));
+        Ok(())
+    }
+
+    fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+        let door = &self.door;
+        self.seen.sort_unstable();
+        let is_left_out = |seq: &Seq| self.seen.binary_search(seq).is_err();
+        for answers in door.answers() {
+            let waiting = answers.waiting_in(range);
+            let waiting = waiting.iter().flat_map(|of| of.start.max(range.start)..of.end.min(range.end));
+            answers.passed_by(range, &waiting.filter(is_left_out).collect::<Vec<Seq>>());
+        }
+        let is_any = !self.seen.is_empty();
+        self.seen.clear();
+        door.lock().passed = range.end;
+        if is_any || !door.answers().is_empty() {
+            door.bell.ring();
+        }
+        Ok(())
+    }
+
+    fn is_ready(&mut self, waker: &Waker) -> bool {
+        let mut sending = self.door.lock();
+        if sending.waiting() < self.door.options.queue {
+            return true;
+        }
+        sending.waker = Some(waker.clone());
+        false
+    }
+}
