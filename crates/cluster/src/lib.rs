@@ -8,6 +8,7 @@
 //! * [`positions`]: where a row is, and which rows a receiver counts.
 //! * [`control`]: the records of the control log, as JSON.
 //! * [`fold`]: members and the plan in force, as a function of that log.
+//! * [`assign`]: which node has which unit: the plan that answers a state.
 //!
 //! Nothing here does I/O, reads a clock or starts a thread.
 //!
@@ -15,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod assign;
 pub mod control;
 pub mod fold;
 pub mod frame;

@@ -102,6 +102,8 @@ pub struct Plan {
     pub replaces: Option<Offset>,
     /// The offset up to which its author had read the log, exclusive: it answers all events below.
     pub read: Offset,
+    /// It could have moved more units at once: another plan is to follow.
+    pub more: bool,
     #[serde(with = "form::placements", rename = "stages")]
     pub units: BTreeMap<Unit, Placement>,
 }

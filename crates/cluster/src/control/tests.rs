@@ -22,7 +22,7 @@ fn unit(partition: u32) -> Unit {
 }
 
 fn plan(units: BTreeMap<Unit, Placement>) -> Record {
-    Record::Plan(Plan { process: process("alpha"), replaces: Some(17), read: 40, units })
+    Record::Plan(Plan { process: process("alpha"), replaces: Some(17), read: 40, more: false, units })
 }
 
 #[track_caller]
@@ -89,7 +89,7 @@ fn each_kind_is_one_object() {
             ),
         ])),
         &expect![[
-            r#"{"v":1,"kind":"plan","body":{"process":{"name":"alpha","incarnation":"00000000000004d2"},"replaces":17,"read":40,"stages":[{"job":"fraud","stage":"card","active":{"alpha":[0,1],"beta":[2]},"target":{"gamma":[1]},"replicas":{"alpha":[2],"gamma":[2]},"why":{"new: most budget":[0]}}]}}"#
+            r#"{"v":1,"kind":"plan","body":{"process":{"name":"alpha","incarnation":"00000000000004d2"},"replaces":17,"read":40,"more":false,"stages":[{"job":"fraud","stage":"card","active":{"alpha":[0,1],"beta":[2]},"target":{"gamma":[1]},"replicas":{"alpha":[2],"gamma":[2]},"why":{"new: most budget":[0]}}]}}"#
         ]],
     );
     check(
@@ -195,13 +195,15 @@ fn what_is_no_record_is_refused_with_place_and_expectation() {
     let process = r#""process":{"name":"alpha","incarnation":"00000000000004d2"}"#;
     let stage = |fields: &str| {
         let stage = format!(r#"{{"job":"fraud","stage":"card",{fields}}}"#);
-        format!(r#"{{"v":1,"kind":"plan","body":{{{process},"replaces":null,"read":4,"stages":[{stage}]}}}}"#)
+        format!(
+            r#"{{"v":1,"kind":"plan","body":{{{process},"replaces":null,"read":4,"more":false,"stages":[{stage}]}}}}"#
+        )
     };
     for (bytes, expected) in [
         (
             stage(r#""active":{"alpha":[1],"beta":[1]}"#),
             expect![[
-                r#"damaged control record of kind "plan" at column 190: active: expected partition 1 once, got it twice"#
+                r#"damaged control record of kind "plan" at column 203: active: expected partition 1 once, got it twice"#
             ]],
         ),
         (
@@ -213,7 +215,7 @@ fn what_is_no_record_is_refused_with_place_and_expectation() {
         (
             stage(r#""active":{"alpha":[1]},"why":{"for fun":[1]}"#),
             expect![[
-                r#"damaged control record of kind "plan" at column 193: invalid value: string "for fun", expected a cause and a choice, as in "new: most budget""#
+                r#"damaged control record of kind "plan" at column 206: invalid value: string "for fun", expected a cause and a choice, as in "new: most budget""#
             ]],
         ),
     ] {

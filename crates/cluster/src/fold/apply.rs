@@ -423,7 +423,7 @@ impl State {
             (state.load, state.bytes) = (report.load, report.bytes);
         }
         let follows = state.target.as_ref() == Some(name) || state.replicas.contains(name);
-        let holder = Holder { position: report.position, ready: report.ready };
+        let holder = Holder { position: report.position, ready: report.ready && state.has(name) };
         if !state.holders.contains_key(name) && state.holders.len() >= MAX_HOLDERS {
             let needless = state.holders.iter().filter(|(name, _)| !state.has(name));
             let oldest = needless.min_by_key(|(_, holder)| holder.position).map(|(name, _)| name.clone());
@@ -465,10 +465,20 @@ impl State {
             state.target = placement.and_then(|placement| placement.target.clone());
             state.replicas = placement.map(|placement| placement.replicas.clone()).unwrap_or_default();
             state.bans.retain(|_, until| *until > age);
+            // A node that no longer follows has old data from here on.
+            let UnitState { planned, target, replicas, holders, .. } = state;
+            for (name, holder) in holders.iter_mut().filter(|(_, holder)| holder.ready) {
+                holder.ready = planned.as_ref() == Some(name)
+                    || target.as_ref() == Some(name)
+                    || replicas.contains(name);
+            }
         }
         self.plan = Some(offset);
         self.planned_age = age;
         self.events.retain(|event| event.at >= plan.read);
+        if plan.more {
+            self.event(offset, EventCause::More);
+        }
         self.plan_turn = Turn { rank: 0, since: offset };
         Ok(changes)
     }

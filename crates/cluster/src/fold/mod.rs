@@ -131,6 +131,8 @@ pub enum EventCause {
     Ready,
     /// A job has changed or stopped.
     Job,
+    /// The last plan left moves for the next one.
+    More,
     /// The plan is old.
     Review,
 }
@@ -337,4 +339,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -78,7 +78,7 @@ pub(crate) fn because(active: &str, why: Why) -> Placement {
 
 pub(crate) fn plan(who: &str, replaces: Option<Offset>, read: Offset, units: &[Placement]) -> Plan {
     let units = (0..).zip(units).map(|(partition, placement)| (unit(partition), placement.clone()));
-    Plan { process: process(who), replaces, read, units: units.collect() }
+    Plan { process: process(who), replaces, read, more: false, units: units.collect() }
 }
 
 pub(crate) fn handed(who: &str, partition: u32, plan: Offset, offset: Offset) -> Record {
