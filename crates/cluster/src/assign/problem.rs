@@ -1,0 +1,161 @@
+//! The state as numbers: nodes and units by index, weights and budgets.
+
+use std::collections::BTreeMap;
+
+use thalweg_types::Offset;
+
+use crate::control::{Name, Text};
+use crate::fold::{Member, State, UnitState};
+use crate::rules::{Rule, holds};
+
+/// The weight of all units together; half of it is by load, a quarter by bytes, a quarter by number.
+const ALL: u64 = 1 << 40;
+
+#[derive(Debug)]
+pub(super) struct Problem<'a> {
+    /// Members, by name.
+    pub(super) nodes: Vec<Node<'a>>,
+    /// Units, in their order.
+    pub(super) tasks: Vec<Task>,
+    /// The mean budget of nodes that receive.
+    pub(super) mean: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    pub(super) name: &'a Name,
+    /// Hosts by number.
+    pub(super) host: usize,
+    /// Whether it may get units that it does not have.
+    pub(super) receives: bool,
+    pub(super) drains: bool,
+    /// The weight that it should have; 0 if it does not receive.
+    pub(super) budget: i64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Task {
+    pub(super) weight: i64,
+    /// Whether it has had an active before.
+    pub(super) is_old: bool,
+    /// Nodes of the plan in force that are members.
+    pub(super) active: Option<usize>,
+    pub(super) target: Option<usize>,
+    pub(super) replicas: Vec<usize>,
+    pub(super) replicas_wanted: usize,
+    pub(super) holders: Vec<Held>,
+    /// Nodes that named it as in trouble.
+    pub(super) banned: Vec<usize>,
+    /// Nodes that do not compute its semantic version.
+    pub(super) unable: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) node: usize,
+    pub(super) position: Offset,
+    pub(super) ready: bool,
+}
+
+impl<'a> Problem<'a> {
+    pub(super) fn of(state: &'a State) -> Self {
+        let mut hosts: BTreeMap<&Text, usize> = BTreeMap::new();
+        let mut nodes: Vec<Node<'_>> = Vec::with_capacity(state.members.len());
+        let mut capacities = Vec::with_capacity(state.members.len());
+        for (name, member) in &state.members {
+            let next = hosts.len();
+            let host = *hosts.entry(&member.host).or_insert(next);
+            let receives = receives(member);
+            capacities.push(if receives { i128::from(member.capacity) } else { 0 });
+            nodes.push(Node { name, host, receives, drains: member.drains, budget: 0 });
+        }
+        let tasks = tasks(state, &nodes);
+        let work: i128 =
+            tasks.iter().map(|task| i128::from(task.weight) * (1 + task.replicas_wanted as i128)).sum();
+        let capacity: i128 = capacities.iter().sum();
+        for (node, own) in nodes.iter_mut().zip(&capacities) {
+            node.budget = i64::try_from(work * own / capacity.max(1)).unwrap_or(i64::MAX);
+        }
+        let receivers = capacities.iter().filter(|capacity| **capacity > 0).count();
+        let mean = i64::try_from(work / (receivers.max(1) as i128)).unwrap_or(i64::MAX);
+        Self { nodes, tasks, mean }
+    }
+}
+
+/// Whether a member may get units that it does not have.
+pub(super) fn receives(member: &Member) -> bool {
+    !member.drains && (member.has_beaten() || !holds(Rule::BeatsBeforeUnits))
+}
+
+fn tasks(state: &State, nodes: &[Node<'_>]) -> Vec<Task> {
+    let index: BTreeMap<&Name, usize> = nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
+    let find = |name: &Name| index.get(name).copied();
+    let shares = Shares::of(state);
+    let ignores_trouble = is_everywhere(state);
+    let mut unable: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (_, job) in state.jobs() {
+        unable.entry(job.semantics).or_insert_with(|| {
+            let members = state.members.values().enumerate();
+            members
+                .filter(|(_, member)| !member.semantics.contains(&job.semantics))
+                .map(|(at, _)| at)
+                .collect()
+        });
+    }
+    let task = |(unit, known): (&crate::control::Unit, &UnitState)| {
+        let job = state.jobs.get(&unit.job);
+        let stage = job.and_then(|job| job.stages.get(&unit.stage));
+        let bans = known.bans.iter().filter(|(_, until)| **until > state.age && !ignores_trouble);
+        let held = known.holders.iter().filter_map(|(name, holder)| {
+            Some(Held { node: find(name)?, position: holder.position, ready: holder.ready })
+        });
+        Task {
+            weight: shares.weight(known),
+            is_old: known.since.is_some(),
+            active: known.planned.as_ref().and_then(find),
+            target: known.target.as_ref().and_then(find),
+            replicas: known.replicas.iter().filter_map(find).collect(),
+            replicas_wanted: stage.map_or(0, |stage| stage.replicas as usize),
+            holders: held.collect(),
+            banned: bans.filter_map(|(name, _)| find(name)).collect(),
+            unable: job.and_then(|job| unable.get(&job.semantics)).cloned().unwrap_or_default(),
+        }
+    };
+    state.units.iter().map(task).collect()
+}
+
+/// Whether more than half of the nodes that have units name some as in trouble: then it is not the nodes, and to move
+/// units would only copy their state from one to the next.
+pub(super) fn is_everywhere(state: &State) -> bool {
+    let mut busy: Vec<&Name> = state.units.values().filter_map(|unit| unit.planned.as_ref()).collect();
+    busy.sort_unstable();
+    busy.dedup();
+    let members = busy.iter().filter_map(|name| state.members.get(*name));
+    let troubled = members.clone().filter(|member| member.names_trouble()).count();
+    troubled * 2 > members.count()
+}
+
+/// What each row a second, each byte and each unit weighs.
+struct Shares {
+    units: u128,
+    load: u128,
+    bytes: u128,
+}
+
+impl Shares {
+    fn of(state: &State) -> Self {
+        let sum =
+            |value: fn(&UnitState) -> u64| state.units.values().map(|unit| u128::from(value(unit))).sum();
+        Self { units: state.units.len() as u128, load: sum(|unit| unit.load), bytes: sum(|unit| unit.bytes) }
+    }
+
+    /// A share by load or bytes that no unit has reported is by number.
+    fn weight(&self, unit: &UnitState) -> i64 {
+        let even = |part: u64| u128::from(part) / self.units.max(1);
+        let by = |part: u64, value: u64, all: u128| {
+            if all == 0 { even(part) } else { u128::from(part) * u128::from(value) / all }
+        };
+        let weight = even(ALL / 4) + by(ALL / 2, unit.load, self.load) + by(ALL / 4, unit.bytes, self.bytes);
+        i64::try_from(weight).unwrap_or(i64::MAX).max(1)
+    }
+}

@@ -1,0 +1,342 @@
+//! Membership as a fold over the control log: who is a member, which plan is in force, which node has which unit.
+//!
+//! [`State`] is a pure function of the records that it was given, with their offsets and append times: nodes that have
+//! read equally far have equal states. So no node asks another who is a member, and nobody needs to agree on anything but
+//! the order of one partition. Being wrong costs work and never a record: what a frame is worth is decided by positions.
+//!
+//! * [`State::apply`] takes a record and says what changed, or why the record is void (`apply`).
+//! * [`Fold`] begins at the newest State record, reads messages, and compares State records with its own (`log`).
+//! * [`Membership`] is the view of those who only ask (`membership`).
+//!
+//! Time is *log time*: the sum of the differences between append times, each at most [`LONGEST_STEP`] and none below
+//! zero. So a broker whose clock is wrong by an hour moves it by seconds, and no node's clock is read.
+//!
+//! Invariants
+//! * A void record changes nothing but the count of records, log time, and `next`.
+//! * At most one incarnation of a name is a member; the last member is never silent.
+//! * A unit has at most one active, and that is a member.
+//! * `cut`, the place of the next State record, is a function of the log.
+//! * Every collection has a bound, and a record that would exceed it is void, or replaces the entry that is worth least.
+//!
+//! Not here: what a plan has in it (`crate::assign`), when a node appends.
+
+mod apply;
+mod form;
+mod log;
+mod membership;
+mod silence;
+
+pub use apply::{Applied, Change, Void};
+pub use log::{Fold, Stop, begin};
+pub use membership::{Alone, Membership, Standing};
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use thalweg_types::{Micros, Offset};
+
+use crate::control::{Incarnation, Lineage, Name, Process, Stage, Text, Unit, Why};
+use crate::positions::Position;
+use crate::rules::{Rule, holds};
+
+/// Beats of the median after which a member is silent, and after which the next oldest may plan: 3 s at four a second.
+pub const SILENT_BEATS: usize = 12;
+
+/// Records after which the state is recorded.
+pub const RECORDS_PER_STATE: u32 = 10_000;
+
+/// Log time after which the state is recorded, and a plan is looked at again.
+pub const STATE_EVERY: Micros = 600_000_000;
+
+/// Log time for which a unit is not given back to a node that named it as in trouble.
+pub const TROUBLE_LASTS: Micros = 60_000_000;
+
+/// How far one record moves log time at most.
+pub const LONGEST_STEP: Micros = 10_000_000;
+
+/// Members at most; further Joins are void.
+pub const MAX_MEMBERS: usize = 1_024;
+
+/// Jobs at most, with those that were stopped: a Spec takes the place of the job that was stopped first, or is void.
+pub const MAX_JOBS: usize = 1_024;
+
+/// Units at most; a Spec that would exceed it is void.
+pub const MAX_UNITS: usize = 16_384;
+
+/// Bytes of the texts of all jobs at most; a Spec that would exceed it is void.
+pub const MAX_TEXTS: usize = 2 << 20;
+
+/// Nodes of which a unit remembers that they have its data; that with the oldest data is forgotten first.
+pub const MAX_HOLDERS: usize = 8;
+
+/// Nodes of which a unit remembers trouble; the oldest is forgotten first.
+pub const MAX_BANS: usize = 64;
+
+/// Events that no plan has answered yet, at most: of further ones only the newest is kept.
+pub const MAX_EVENTS: usize = 64;
+
+/// All that the log says up to an offset.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The offset of the next record.
+    pub(crate) next: Offset,
+    /// Records of the log are of this version at most.
+    pub(crate) version: u32,
+    /// When the last record was appended.
+    appended: Option<Micros>,
+    /// Log time.
+    pub(crate) age: Micros,
+    /// Records since the last cut, and the log time of it.
+    records: u32,
+    cut_age: Micros,
+    /// The offset as of which the state is recorded next, or was recorded last.
+    cut: Option<Offset>,
+    /// Offsets as of which the state was recorded: the newest, and the one before.
+    recorded: Option<Offset>,
+    recorded_before: Option<Offset>,
+    /// The plan in force.
+    plan: Option<Offset>,
+    planned_age: Micros,
+    /// Events that no plan has answered yet, oldest first.
+    events: Vec<Event>,
+    plan_turn: Turn,
+    record_turn: Turn,
+    pub(crate) members: BTreeMap<Name, Member>,
+    pub(crate) jobs: BTreeMap<Name, Job>,
+    #[serde(with = "form", rename = "stages")]
+    pub(crate) units: BTreeMap<Unit, UnitState>,
+}
+
+/// Something that the next plan has to answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    pub at: Offset,
+    pub cause: EventCause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventCause {
+    /// A new member has beaten.
+    Member,
+    /// A member has gone.
+    Gone,
+    /// A node is to be drained, or no longer.
+    Drain,
+    /// A unit is in trouble.
+    Trouble,
+    /// A target or a replica has caught up.
+    Ready,
+    /// A job has changed or stopped.
+    Job,
+    /// The last plan left moves for the next one.
+    More,
+    /// The plan is old.
+    Review,
+}
+
+/// How many of the oldest members may act by now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Turn {
+    /// The rank of the youngest that may.
+    rank: u32,
+    /// Beats after this offset count for the next one.
+    since: Offset,
+}
+
+/// A node, as its process said when it joined.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    pub incarnation: Incarnation,
+    /// The offset of its Join.
+    pub joined: Offset,
+    pub host: Text,
+    pub capacity: u32,
+    pub address: Text,
+    pub semantics: BTreeSet<u32>,
+    /// The newest version of the log that it knows.
+    pub newest: u32,
+    /// Whether it is to have no units.
+    pub drains: bool,
+    /// How far it had read when it last said so.
+    pub read: Offset,
+    /// Its last sign of life: a beat, its Join, or the last beat of the incarnation that it ended.
+    heard: Offset,
+    /// Its last beats, at most [`SILENT_BEATS`].
+    beats: VecDeque<Offset>,
+    /// Units that it named as in trouble in its last beat, of those that it has.
+    #[serde(with = "crate::control::units_form")]
+    trouble: BTreeSet<Unit>,
+}
+
+impl Member {
+    /// Whether it has beaten since it joined.
+    pub fn has_beaten(&self) -> bool {
+        !self.beats.is_empty()
+    }
+
+    /// The offset of its last beat.
+    pub fn last_beat(&self) -> Option<Offset> {
+        self.beats.back().copied()
+    }
+
+    /// Whether it named a unit as in trouble in its last beat.
+    pub(crate) fn names_trouble(&self) -> bool {
+        !self.trouble.is_empty()
+    }
+
+    /// The offset of the last record that is its own, so that a beat with a greater `read` follows it.
+    fn own(&self) -> Offset {
+        self.last_beat().unwrap_or(self.joined)
+    }
+}
+
+/// A job, or that there was one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    pub number: u64,
+    pub semantics: u32,
+    /// The offset of its Spec or its Stop.
+    pub at: Offset,
+    /// Whether it was stopped: it has no stages and no text then.
+    pub stopped: bool,
+    pub stages: BTreeMap<Name, Stage>,
+    pub text: String,
+}
+
+/// What the log says of a unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnitState {
+    /// The node that the plan names as its active; it may be no member any more ([`State::active`]).
+    pub planned: Option<Name>,
+    pub target: Option<Name>,
+    pub replicas: BTreeSet<Name>,
+    /// The plan that made this node the active, and why.
+    pub since: Option<Offset>,
+    pub why: Option<Why>,
+    /// The active before, and what it has handed over.
+    pub from: Option<Name>,
+    pub handed: Option<(Position, Lineage)>,
+    /// Rows a second and bytes of state, as its active said.
+    pub load: u64,
+    pub bytes: u64,
+    /// Nodes that have data of it.
+    pub holders: BTreeMap<Name, Holder>,
+    /// Nodes that may not have it, up to this log time.
+    pub bans: BTreeMap<Name, Micros>,
+    /// Log time of the last event of trouble.
+    troubled: Option<Micros>,
+}
+
+/// The data that a node has of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub position: Offset,
+    /// It follows the log without lag.
+    pub ready: bool,
+}
+
+impl State {
+    /// The state before the first record.
+    pub fn new() -> Self {
+        Self { version: 1, ..Self::default() }
+    }
+
+    /// The offset from which on records are to be applied.
+    pub fn next(&self) -> Offset {
+        self.next
+    }
+
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Log time in microseconds, from the first record on.
+    pub fn log_time(&self) -> Micros {
+        self.age
+    }
+
+    pub fn member(&self, name: &Name) -> Option<&Member> {
+        self.members.get(name)
+    }
+
+    /// Members by name.
+    pub fn members(&self) -> impl Iterator<Item = (&Name, &Member)> {
+        self.members.iter()
+    }
+
+    /// Jobs that run.
+    pub fn jobs(&self) -> impl Iterator<Item = (&Name, &Job)> {
+        self.jobs.iter().filter(|(_, job)| !job.stopped)
+    }
+
+    pub fn unit(&self, unit: &Unit) -> Option<&UnitState> {
+        self.units.get(unit)
+    }
+
+    pub fn units(&self) -> impl Iterator<Item = (&Unit, &UnitState)> {
+        self.units.iter()
+    }
+
+    /// The offset of the plan in force.
+    pub fn plan(&self) -> Option<Offset> {
+        self.plan
+    }
+
+    /// Events that the plan in force has not answered, oldest first.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The node that has a unit: the plan names it and it is a member. Units of a node that is no member are nobody's until
+    /// the next plan; if it joins again before that, it has them again.
+    pub fn active(&self, unit: &Unit) -> Option<&Name> {
+        let planned = self.units.get(unit)?.planned.as_ref()?;
+        let counts = self.members.contains_key(planned) || !holds(Rule::NobodysUntilPlanned);
+        counts.then_some(planned)
+    }
+
+    /// Whether every member computes a semantic version, so that a Spec with it counts.
+    pub fn all_compute(&self, semantics: u32) -> bool {
+        self.members.values().all(|member| member.semantics.contains(&semantics))
+    }
+
+    /// Members that have beaten, oldest first. The first is the *leader*: it plans and records the state.
+    pub fn by_age(&self) -> Vec<&Name> {
+        let mut names: Vec<_> = self.members.iter().filter(|(_, member)| member.has_beaten()).collect();
+        names.sort_by_key(|(_, member)| member.joined);
+        names.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Whether a process may append a plan: an event is not answered, and it is the oldest member, or each older one had
+    /// twelve beats of the median to do so. One attempt for each plan in force is enough; a second one would be void.
+    pub fn may_plan(&self, process: &Process) -> bool {
+        !self.events.is_empty() && self.is_among(&self.plan_turn, process)
+    }
+
+    /// Whether a process may append the State record of the last cut.
+    pub fn may_record(&self, process: &Process) -> bool {
+        self.cut.is_some() && self.cut != self.recorded && self.is_among(&self.record_turn, process)
+    }
+
+    fn is_among(&self, turn: &Turn, process: &Process) -> bool {
+        let Some(me) = self.members.get(&process.name) else { return false };
+        let is_older = |member: &&Member| member.has_beaten() && member.joined < me.joined;
+        me.incarnation == process.incarnation
+            && me.has_beaten()
+            && self.members.values().filter(is_older).count() <= turn.rank as usize
+    }
+
+    /// The offset below which no record is needed: two State records, and all that follows them, are kept.
+    pub fn keep_from(&self) -> Offset {
+        self.recorded_before.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
