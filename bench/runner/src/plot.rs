@@ -29,6 +29,7 @@ const BOTTOM: f64 = 60.0;
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 impl Chart {
+    #[expect(clippy::disallowed_methods, reason = "a picture")]
     pub(super) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| series.points.iter().copied());
         let scale = |x: f64| if self.log_x { x.max(f64::MIN_POSITIVE).log10() } else { x };
@@ -88,6 +89,7 @@ impl Chart {
 }
 
 /// The next of 1, 2, 5, 10, 20, 50 … that is no smaller.
+#[expect(clippy::disallowed_methods, reason = "a picture")]
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;

@@ -38,10 +38,10 @@ pub struct Received {
 /// The place of a record in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedPlace {
-    pub start: u32,
-    pub end: u32,
+    pub start: usize,
+    pub end: usize,
     /// Line ends before it in the block.
-    pub lines: u32,
+    pub lines: u64,
 }
 
 /// Finds the records of a source in its blocks.
@@ -78,8 +78,8 @@ impl Kept {
         let places = self.places.get_or_init(|| self.find.places(&self.block));
         let index = u32::try_from(seq - self.range.start).ok()?;
         let place = places.get(index as usize)?;
-        let line = self.find.first_line(&self.block).map(|first| first + u64::from(place.lines));
-        let bytes = data.slice(place.start as usize..place.end as usize);
+        let line = self.find.first_line(&self.block).map(|first| first + place.lines);
+        let bytes = data.slice(place.start..place.end);
         Some(Received { bytes, line, file: self.find.file(&self.block, index) })
     }
 }
@@ -161,8 +161,8 @@ mod tests {
 
     impl FindReceived for Threes {
         fn places(&self, block: &RawBlock) -> Vec<ReceivedPlace> {
-            let place = |at: u32| ReceivedPlace { start: 3 * at, end: 3 * at + 3, lines: at };
-            (0..block.count).map(place).collect()
+            let place = |at: usize| ReceivedPlace { start: 3 * at, end: 3 * at + 3, lines: at as u64 };
+            (0..block.count as usize).map(place).collect()
         }
 
         fn first_line(&self, block: &RawBlock) -> Option<u64> {

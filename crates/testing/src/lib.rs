@@ -2,3 +2,4 @@
 
 pub mod allocation;
 pub mod logs;
+pub mod semantics;

@@ -20,6 +20,7 @@ mod lengths;
 mod nulls;
 mod reject;
 mod schema;
+mod semantics;
 mod seq;
 mod size;
 mod time;
@@ -37,6 +38,7 @@ pub use lengths::TextLengths;
 pub use nulls::validity;
 pub use reject::{Reject, Rejects, RejectsBuilder, reason_in_file, reject_hint, rejects_schema};
 pub use schema::{Field, Reading, Schema};
+pub use semantics::SEMANTICS;
 pub use seq::{Offset, PartitionId, RecordPlace, Seq, SeqRange};
 pub use size::{format_size, parse_size};
 pub use time::{

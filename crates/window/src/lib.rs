@@ -1,5 +1,7 @@
 //! Exact sliding windows: queries, plans, reservoir, cursors, aggregates.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests compare with other ways to compute"))]
+
 pub mod agg;
 mod columns;
 mod groups;

@@ -91,7 +91,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Arc::new(Int64Array::from_iter((0..ROWS).map(|row| (row % 5 > 0).then_some(row)))),
         Arc::new(Int64Array::from_iter_values((0..ROWS).map(|_| 42))),
         Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| row as f64 / 100.0))),
-        Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| (row as f64).sin()))),
+        Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| (row as f64).sqrt()))),
         Arc::new(Decimal128Array::from_iter_values((0..ROWS).map(|row| i128::from(row) << 70))),
         Arc::new(BooleanArray::from_iter((0..ROWS).map(|row| (row % 3 > 0).then_some(row % 2 == 0)))),
         text(3),

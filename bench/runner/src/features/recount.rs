@@ -106,7 +106,7 @@ fn deviation(amounts: &[f64]) -> f64 {
         return 0.0;
     }
     let mean = mean(amounts);
-    let squares: f64 = amounts.iter().map(|amount| (amount - mean).powi(2)).sum();
+    let squares: f64 = amounts.iter().map(|amount| (amount - mean) * (amount - mean)).sum();
     (squares / (amounts.len() - 1) as f64).sqrt()
 }
 

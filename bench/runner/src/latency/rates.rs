@@ -365,6 +365,7 @@ fn lacks(answer: &[u8]) -> Option<String> {
 }
 
 /// The histogram as a percentile distribution, with a bar for each step.
+#[expect(clippy::disallowed_methods, reason = "lengths of bars")]
 fn distribution(latencies: &Histogram<u64>) -> String {
     let mut text = String::from("      latency   percentile      count\n");
     let quantiles =

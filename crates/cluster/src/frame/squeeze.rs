@@ -86,6 +86,9 @@ fn limit(stored: usize) -> usize {
 /// Shannon's entropy of a sample, in bits per byte.
 ///
 /// A sample of few bytes has seen fewer values than there are: 1 KiB of noise looks like 7.8 bits.
+///
+/// It decides whether a body is compressed, not what it holds: two machines may differ.
+#[expect(clippy::disallowed_methods, reason = "readers take both forms of a body")]
 fn entropy(bytes: &[u8]) -> f32 {
     let mut counts = [0_u16; 256];
     let pieces = SAMPLE / PIECE;
@@ -104,6 +107,7 @@ fn entropy(bytes: &[u8]) -> f32 {
 }
 
 /// n log₂ n. A logarithm for each value of a byte would take as long as LZ4 takes for a kilobyte.
+#[expect(clippy::disallowed_methods, reason = "see `entropy`")]
 static WEIGHTS: LazyLock<Vec<f32>> = LazyLock::new(|| {
     let weight = |count: usize| if count == 0 { 0.0 } else { count as f32 * (count as f32).log2() };
     (0..=SAMPLE).map(weight).collect()

@@ -203,7 +203,7 @@ fn amount_quantiles() -> Vec<f64> {
     (0..=STEPS)
         .map(|step| {
             let place = (step as f64 + 0.5) / (STEPS as f64 + 1.0);
-            (1_800.0 * (1.2 * normal_quantile(place)).exp()).clamp(1.0, 500_000.0)
+            (1_800.0 * libm::exp(1.2 * normal_quantile(place))).clamp(1.0, 500_000.0)
         })
         .collect()
 }
@@ -217,7 +217,7 @@ fn normal_quantile(place: f64) -> f64 {
         let series = t
             * (0.254_829_592
                 + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
-        let erf = 1.0 - series * (-z * z).exp();
+        let erf = 1.0 - series * libm::exp(-z * z);
         0.5 * (1.0 + if x < 0.0 { -erf } else { erf })
     };
     let (mut low, mut high) = (-8.0, 8.0);

@@ -184,11 +184,10 @@ impl FindReceived for CutBy {
         let Payload::Bytes { data, .. } = &block.payload else { return Vec::new() };
         let indexes: Vec<u32> = (0..block.count).collect();
         let (mut lines, mut at) = (0, 0);
-        // Blocks stay far below 4 GiB.
         let place = |range: Range<usize>| {
-            lines += crate::format::line_ends(&data[at..range.start]) as u32;
+            lines += crate::format::line_ends(&data[at..range.start]);
             at = range.start;
-            ReceivedPlace { start: range.start as u32, end: range.end as u32, lines }
+            ReceivedPlace { start: range.start, end: range.end, lines }
         };
         self.0.decoder().locate(data, &indexes).into_iter().map(place).collect()
     }

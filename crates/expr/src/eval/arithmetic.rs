@@ -6,7 +6,7 @@ use arrow_array::types::{Decimal128Type, Decimal256Type, Float64Type, Int64Type,
 use arrow_schema::DataType as Arrow;
 use thalweg_types::DataType;
 
-use super::column::{Column, Operand, arc, either_null, result_of, rows_of, without_rows, zip_rows};
+use super::column::{Column, Operand, arc, either_null, one_nan, result_of, rows_of, without_rows, zip_rows};
 use super::decimal;
 use crate::SqlError;
 use crate::ast::ArithmeticOp;
@@ -27,11 +27,11 @@ pub(crate) fn binary(op: ArithmeticOp, a: &Column, b: &Column, to: &DataType) ->
 fn floats(op: ArithmeticOp, a: &Column, b: &Column) -> Column {
     let (left, right) = (Operand::of::<Float64Type>(a), Operand::of::<Float64Type>(b));
     let values = match op {
-        ArithmeticOp::Add => zip_rows(&left, &right, |a, b| a + b),
-        ArithmeticOp::Subtract => zip_rows(&left, &right, |a, b| a - b),
-        ArithmeticOp::Multiply => zip_rows(&left, &right, |a, b| a * b),
-        ArithmeticOp::Divide => zip_rows(&left, &right, |a, b| a / b),
-        ArithmeticOp::Remainder => zip_rows(&left, &right, |a, b| a % b),
+        ArithmeticOp::Add => zip_rows(&left, &right, |a, b| one_nan(a + b)),
+        ArithmeticOp::Subtract => zip_rows(&left, &right, |a, b| one_nan(a - b)),
+        ArithmeticOp::Multiply => zip_rows(&left, &right, |a, b| one_nan(a * b)),
+        ArithmeticOp::Divide => zip_rows(&left, &right, |a, b| one_nan(a / b)),
+        ArithmeticOp::Remainder => zip_rows(&left, &right, |a, b| one_nan(a % b)),
     };
     result_of(a, b, arc(without_rows::<Float64Type>(values, either_null(a, b), &[])))
 }
@@ -82,7 +82,9 @@ pub(crate) fn negate(a: &Column) -> Result<Column, SqlError> {
     let array = a.array();
     let negated = match array.data_type() {
         Arrow::Int64 => arc(array.as_primitive::<Int64Type>().unary_opt::<_, Int64Type>(i64::checked_neg)),
-        Arrow::Float64 => arc(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(|value| -value)),
+        Arrow::Float64 => {
+            arc(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(|value| one_nan(-value)))
+        }
         Arrow::Decimal128(precision, scale) => arc(array
             .as_primitive::<Decimal128Type>()
             .unary::<_, Decimal128Type>(i128::wrapping_neg)

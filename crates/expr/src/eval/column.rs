@@ -147,6 +147,15 @@ pub(crate) fn zip_bits<A: Copy, B: Copy>(
     }
 }
 
+/// The same number; every NaN is the one of CSV and `CAST`.
+///
+/// Which bits a NaN has that is computed depends on the processor, on the order in which a compiler takes two operands,
+/// and on whether it computed a constant by itself.
+#[inline]
+pub(crate) fn one_nan(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
+}
+
 /// A column of values with nulls in the rows in `bad`.
 pub(crate) fn without_rows<P: ArrowPrimitiveType>(
     values: Vec<P::Native>,

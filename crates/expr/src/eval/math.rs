@@ -1,4 +1,7 @@
 //! Functions of numbers. Their edges are IEEE's: `SQRT(-1)` is NaN, `LN(0)` is −inf.
+//!
+//! Every function that IEEE 754 leaves to libraries is that of the crate `libm`, whose version is pinned: the C library
+//! of a machine, or a compiler, would give other bits. Square roots, quotients, remainders and roundings are exact.
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
@@ -7,7 +10,9 @@ use arrow_buffer::{BooleanBuffer, NullBuffer, i256};
 use arrow_schema::DataType as Arrow;
 use thalweg_types::DataType;
 
-use super::column::{Column, Operand, arc, either_null, from_options, result_of, without_rows, zip_rows};
+use super::column::{
+    Column, Operand, arc, either_null, from_options, one_nan, result_of, without_rows, zip_rows,
+};
 use super::decimal::{build, digits, divide_rounded, power_of_ten, scale_of};
 use crate::SqlError;
 use crate::function::Function;
@@ -20,16 +25,16 @@ pub(crate) fn call(function: Function, args: &[Column], to: &DataType) -> Result
     match (function, a.data_type()) {
         (Function::Power | Function::Atan2, _) => {
             let b = &args[1];
-            let of_two = if function == Function::Power { f64::powf } else { libm::atan2 };
+            let of_two = if function == Function::Power { libm::pow } else { libm::atan2 };
             let (first, second) = (Operand::of::<Float64Type>(a), Operand::of::<Float64Type>(b));
-            let values = zip_rows(&first, &second, of_two);
+            let values = zip_rows(&first, &second, |a, b| one_nan(of_two(a, b)));
             Ok(result_of(a, b, arc(without_rows::<Float64Type>(values, either_null(a, b), &[]))))
         }
         (Function::Haversine, _) => {
             let places: Vec<Operand<'_, f64>> = args.iter().map(Operand::of::<Float64Type>).collect();
             let rows = args.iter().find(|arg| !arg.is_scalar()).map_or(1, |arg| arg.array().len());
             let at = |row| haversine([0, 1, 2, 3].map(|place: usize| places[place].at(row)));
-            let values: Vec<f64> = (0..rows).map(at).collect();
+            let values: Vec<f64> = (0..rows).map(at).map(one_nan).collect();
             let each = args.iter().filter(|arg| !arg.is_scalar());
             let nulls = each.fold(None, |nulls, arg| NullBuffer::union(nulls.as_ref(), arg.array().nulls()));
             let array = arc(without_rows::<Float64Type>(values, nulls, &[]));
@@ -64,7 +69,7 @@ fn test(a: &Column, f: fn(f64) -> bool) -> Column {
 }
 
 fn floats(a: &Column, f: impl Fn(f64) -> f64) -> Column {
-    let array: Float64Array = a.array().as_primitive::<Float64Type>().unary(f);
+    let array: Float64Array = a.array().as_primitive::<Float64Type>().unary(|value| one_nan(f(value)));
     a.same_shape(arc(array))
 }
 
@@ -79,9 +84,9 @@ fn float_function(function: Function) -> fn(f64) -> f64 {
         Function::Ceil => f64::ceil,
         Function::Floor => f64::floor,
         Function::Sqrt => f64::sqrt,
-        Function::Ln => f64::ln,
-        Function::Log10 => f64::log10,
-        Function::Exp => f64::exp,
+        Function::Ln => libm::log,
+        Function::Log10 => libm::log10,
+        Function::Exp => libm::exp,
         Function::Sin => libm::sin,
         Function::Cos => libm::cos,
         Function::Tan => libm::tan,

@@ -17,6 +17,7 @@ mod math;
 mod random;
 mod recovery;
 mod rendering;
+mod semantics;
 mod texts;
 mod times;
 

@@ -61,8 +61,8 @@ struct Threes;
 
 impl FindReceived for Threes {
     fn places(&self, block: &RawBlock) -> Vec<ReceivedPlace> {
-        let place = |at: u32| ReceivedPlace { start: 3 * at, end: 3 * at + 3, lines: at };
-        (0..block.count).map(place).collect()
+        let place = |at: usize| ReceivedPlace { start: 3 * at, end: 3 * at + 3, lines: at as u64 };
+        (0..block.count as usize).map(place).collect()
     }
 
     fn first_line(&self, block: &RawBlock) -> Option<u64> {

@@ -47,7 +47,11 @@ pub(crate) enum Block {
 }
 
 /// Writes an entry; `block` says for a run where its block is.
-pub(crate) fn encode(entry: &OrderEntry, block: Block, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// A run of more than 2^32 - 1 records, or of a source beyond the 65,536th: cut to the width of its field it would be
+/// read as another one.
+pub(crate) fn encode(entry: &OrderEntry, block: Block, out: &mut Vec<u8>) -> Result<(), Error> {
     out.clear();
     let (kind, start) = (
         match entry.event {
@@ -64,9 +68,16 @@ pub(crate) fn encode(entry: &OrderEntry, block: Block, out: &mut Vec<u8>) {
     out.extend_from_slice(&start.to_le_bytes());
     match &entry.event {
         OrderEvent::Run { source, partition, offset, arrival } => {
-            // A block has at most 2^32 records, a job far fewer sources.
-            out.extend_from_slice(&(entry.range.len() as u32).to_le_bytes());
-            out.extend_from_slice(&(*source as u16).to_le_bytes());
+            let too_large = |what: &str, got: u64, most: u64| {
+                Error::internal(format!("the order log takes at most {most} as {what} of a run, got {got}"))
+            };
+            let records = entry.range.len();
+            let count = u32::try_from(records)
+                .map_err(|_| too_large("the number of records", records, u64::from(u32::MAX)))?;
+            let number = u16::try_from(*source)
+                .map_err(|_| too_large("the source", *source as u64, u64::from(u16::MAX)))?;
+            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(&number.to_le_bytes());
             out.extend_from_slice(&partition.to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());
             out.extend_from_slice(&arrival.to_le_bytes());
@@ -80,6 +91,7 @@ pub(crate) fn encode(entry: &OrderEntry, block: Block, out: &mut Vec<u8>) {
         OrderEvent::Command { record: None } => out.push(0),
         OrderEvent::End => {}
     }
+    Ok(())
 }
 
 /// Reads an entry back.
@@ -242,7 +254,7 @@ impl JobOrderLog {
             *source = self.numbers.of_place(*source);
         }
         self.place.note(&entry.event)?;
-        encode(&entry, block, &mut self.record);
+        encode(&entry, block, &mut self.record)?;
         let parts = [self.record.as_slice()];
         let ticket =
             if is_waited_for { self.log.append(&parts)? } else { self.log.append_unsynced(&parts)? };
@@ -311,6 +323,8 @@ impl Iterator for Entries {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_types::Class;
+
     use super::*;
 
     fn entries() -> Vec<OrderEntry> {
@@ -341,7 +355,7 @@ mod tests {
             .into_iter()
             .flat_map(|entry| [Block::Elsewhere, Block::Synced].map(|block| (entry.clone(), block)))
         {
-            encode(&entry, block, &mut record);
+            encode(&entry, block, &mut record).unwrap();
             assert_eq!(decode(&record).unwrap(), entry);
             let is_run = matches!(entry.event, OrderEvent::Run { .. });
             assert_eq!(block_of(&record) == Block::Synced, is_run && block == Block::Synced);
@@ -356,5 +370,19 @@ mod tests {
             assert!(decode(&record).is_err() || is_open_ended, "{entry:?} with a byte more");
         }
         assert!(decode(&[9; 40]).is_err());
+    }
+
+    #[test]
+    fn a_run_that_does_not_fit_its_fields_is_refused_and_not_cut() {
+        let encoded = |source: usize, count: u64| {
+            let event = OrderEvent::Run { source, partition: 0, offset: 0, arrival: 0 };
+            let entry = OrderEntry { range: SeqRange::new(5, 5 + count), event };
+            let mut record = Vec::new();
+            encode(&entry, Block::Elsewhere, &mut record).map(|()| decode(&record).unwrap() == entry)
+        };
+        assert!(encoded(65_535, (1 << 32) - 1).unwrap());
+        for (source, count) in [(0, 1 << 32), (0, (1 << 32) + 1), (65_536, 1)] {
+            assert_eq!(encoded(source, count).unwrap_err().class(), Class::Internal);
+        }
     }
 }

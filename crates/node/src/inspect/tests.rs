@@ -82,7 +82,7 @@ impl Left {
         let mut order = log("order", "order", orders::identity());
         let mut bytes = Vec::new();
         for entry in &self.entries {
-            orders::encode(entry, self.blocks_were, &mut bytes);
+            orders::encode(entry, self.blocks_were, &mut bytes).unwrap();
             order.append(&[&bytes]).unwrap();
         }
         order.close().unwrap();

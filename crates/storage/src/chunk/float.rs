@@ -143,8 +143,7 @@ mod tests {
 
     #[test]
     fn amounts_pack_and_keep_their_bits() {
-        for digits in 0..=4_u32 {
-            let power = 10_f64.powi(digits as i32);
+        for (digits, power) in POWERS.into_iter().enumerate() {
             let values: Vec<f64> =
                 (0..4096_i64).map(|row| ((row * 7919) % 100_003 - 50_000) as f64 / power).collect();
             // 0 / 10^k is 0, but a negative whole number never makes −0.

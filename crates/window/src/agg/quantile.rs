@@ -43,17 +43,16 @@ fn buckets(stream: &Stream<'_>) -> Vec<Bucket> {
 
 /// A column of numbers as doubles, to the nearest: the error of a quantile is far larger.
 pub(crate) fn floats(values: &ArrayRef) -> Cow<'_, [f64]> {
-    let decimal = |scale: i8| 10_f64.powi(i32::from(scale));
     match values.data_type() {
         DataType::Float64 => Cow::Borrowed(values.as_primitive::<Float64Type>().values()),
         DataType::Int64 => values.as_primitive::<Int64Type>().values().iter().map(|x| *x as f64).collect(),
         DataType::UInt64 => values.as_primitive::<UInt64Type>().values().iter().map(|x| *x as f64).collect(),
         DataType::Decimal128(_, scale) => {
-            let unit = decimal(*scale);
+            let unit = power_of_ten(*scale);
             values.as_primitive::<Decimal128Type>().values().iter().map(|x| *x as f64 / unit).collect()
         }
         DataType::Decimal256(_, scale) => {
-            let unit = decimal(*scale);
+            let unit = power_of_ten(*scale);
             values
                 .as_primitive::<Decimal256Type>()
                 .values()
@@ -65,9 +64,28 @@ pub(crate) fn floats(values: &ArrayRef) -> Cow<'_, [f64]> {
     }
 }
 
+/// 10^scale, exact up to 22; of the larger ones the last bits may be off.
+///
+/// By squaring, since that is what sketches in checkpoints were made with: a value has to leave the bucket that it was
+/// put into.
+fn power_of_ten(scale: i8) -> f64 {
+    let (mut rest, mut square, mut power) = (scale.unsigned_abs(), 10.0, 1.0);
+    while rest > 0 {
+        if rest % 2 == 1 {
+            power *= square;
+        }
+        square *= square;
+        rest /= 2;
+    }
+    if scale < 0 { 1.0 / power } else { power }
+}
+
+/// 2^128.
+const HIGH_PART: f64 = f64::from_bits((1023 + 128) << 52);
+
 fn wide_to_float(value: i256) -> f64 {
     let (low, high) = value.wrapping_abs().to_parts();
-    let magnitude = high as u128 as f64 * 2_f64.powi(128) + low as f64;
+    let magnitude = high as u128 as f64 * HIGH_PART + low as f64;
     if value.is_negative() { -magnitude } else { magnitude }
 }
 
@@ -235,5 +253,25 @@ impl Aggregate for Quantile {
             "quantile keeps {} bytes per value in the window where no two are within 2 % of each other",
             size_of::<(Bucket, u64)>()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_ten_have_the_bits_that_sketches_in_checkpoints_were_made_with() {
+        for scale in 0..=22 {
+            assert_eq!(power_of_ten(scale), format!("1e{scale}").parse::<f64>().unwrap(), "{scale}");
+        }
+        for scale in 23..=76 {
+            let nearest = format!("1e{scale}").parse::<f64>().unwrap();
+            assert!(power_of_ten(scale).to_bits().abs_diff(nearest.to_bits()) <= 8);
+        }
+        let bytes: Vec<u8> =
+            (-76..=76).flat_map(|scale| power_of_ten(scale).to_bits().to_le_bytes()).collect();
+        assert_eq!(thalweg_types::hash_bytes(&bytes), 11_176_688_302_491_837_680);
+        assert_eq!(wide_to_float(i256::from_parts(0, 1)), 340282366920938463463374607431768211456.0);
     }
 }

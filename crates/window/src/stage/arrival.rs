@@ -1,30 +1,27 @@
 //! Arrival numbers: in which order records of equal event times came, and which record of a window is which.
 //!
-//! A record's is its order number, unless one before it had that or a larger one: then it is the next. One record may
-//! become several on its way, as the pairs of a join do, and these share its order number; with their event times
-//! equal too, nothing else would distinguish them.
+//! They count the records that the stage was given, refused ones too, so they are a function of its input alone: order
+//! numbers are a process's own, and records that were made of one share theirs. A checkpoint says which is the next.
 //!
-//! Numbers are a function of the order numbers that the stage has seen and of nothing else. A checkpoint says which is
-//! the next, so that they go on as they would have.
+//! A checkpoint of an earlier build may not say it, and have order numbers instead: the records that follow go on from
+//! theirs, which are above all of those.
 //!
 //! Not here: order numbers themselves, by which answers find their records (the node).
 
-use thalweg_types::{Batch, Seq};
+use std::ops::Range;
 
-/// Arrival numbers of a batch's records; `next` is above all numbers before, and then above these.
-pub(super) fn number(batch: &Batch, next: &mut u64) -> Vec<u64> {
-    let mut numbers: Vec<Seq> = batch.row_numbers().map(|row| batch.seq(row)).collect();
-    *next = ascend(&mut numbers, *next);
-    numbers
-}
+use thalweg_types::Seq;
 
-/// Raises each number to `next`, or to one above the number before it, where it is smaller; returns the next number.
-fn ascend(numbers: &mut [u64], mut next: u64) -> u64 {
-    for number in numbers {
-        *number = next.max(*number);
-        next = number.saturating_add(1);
+/// Arrival numbers of the next `count` records; `next` is above all numbers before, and then above these. `first` is the
+/// order number of the first of them.
+pub(super) fn number(next: &mut Option<u64>, count: usize, first: impl FnOnce() -> Seq) -> Range<u64> {
+    if count == 0 {
+        return 0..0;
     }
-    next
+    let start = next.unwrap_or_else(first);
+    let end = start.saturating_add(count as u64);
+    *next = Some(end);
+    start..end
 }
 
 #[cfg(test)]
@@ -32,15 +29,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_order_until_records_share_one() {
-        for (numbers, next, expected, after) in [
-            (vec![], 7, vec![], 7),
-            (vec![0, 1, 5], 0, vec![0, 1, 5], 6),
-            (vec![3, 3, 3, 4, 9], 0, vec![3, 4, 5, 6, 9], 10),
-            (vec![3, 20], 7, vec![7, 20], 21),
-        ] {
-            let mut given = numbers;
-            assert_eq!((ascend(&mut given, next), given), (after, expected));
-        }
+    fn numbers_count_records_from_zero_or_from_where_a_checkpoint_was() {
+        let mut next = Some(0);
+        assert_eq!(number(&mut next, 3, || 40), 0..3);
+        assert_eq!(number(&mut next, 0, || unreachable!()), 0..0);
+        assert_eq!(number(&mut next, 1, || 2), 3..4);
+        // Order numbers were arrival numbers then.
+        let mut next = None;
+        assert_eq!(number(&mut next, 0, || unreachable!()), 0..0);
+        assert_eq!((number(&mut next, 2, || 17), next), (17..19, Some(19)));
     }
 }

@@ -53,8 +53,8 @@ pub struct Manifest {
     pub(super) args: Vec<SavedArg>,
     pub(super) leaves: Vec<SavedLeaf>,
     pub(super) queries: Vec<SavedQuery>,
-    /// Above the arrival numbers of all records. 0 in version 1, which had order numbers instead: those of records
-    /// after a marker are above those before it.
+    /// Above the arrival numbers of all records. 0 in version 1, and where an earlier build kept none: order numbers of
+    /// records after a marker are above those before it.
     pub(super) next_arrival: u64,
     /// Records below it are late for good, whatever `lateness` becomes. Not in version 1.
     pub(super) bound: Option<Micros>,
@@ -620,7 +620,7 @@ impl Manifest {
                 .collect(),
             leaves: plan.leaves.iter().map(leaf).collect(),
             queries: plan.queries.iter().flat_map(queries).collect(),
-            next_arrival: records.next_arrival,
+            next_arrival: records.next_arrival.unwrap_or(0),
             bound: records.judge.bound(),
             tag_key: Some(plan.tag_key),
             begins: records.begins,

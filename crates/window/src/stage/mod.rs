@@ -325,7 +325,8 @@ impl Stage {
 
         let groups =
             self.plan.number_groups(&evaluated, &verdicts, self.cache.as_mut(), self.checkpoint.as_mut())?;
-        let arrivals = self.plan.layout.seq().map(|_| self.records.arrivals(batch));
+        let arrivals = self.records.arrivals(batch);
+        let arrivals = self.plan.layout.seq().map(|_| arrivals.collect());
         let columns = self.plan.layout_columns(&evaluated, &verdicts, &groups, arrivals);
 
         let passed = self.records.store(&columns, &verdicts)?;

@@ -37,8 +37,8 @@ pub(super) struct Records {
     /// Whether anything reads the reservoir.
     pub(super) is_stored: bool,
     pub(super) count: u64,
-    /// No record has had this arrival number or a larger one.
-    pub(super) next_arrival: u64,
+    /// No record has had this arrival number or a larger one. `None` where a checkpoint does not say it.
+    pub(super) next_arrival: Option<u64>,
     /// From when records count where some were missed; [`UNTOLD`] until the first has come.
     pub(super) begins: Option<Micros>,
 }
@@ -75,7 +75,7 @@ impl Records {
             reservoir: Reservoir::new(layout, store, options.chunk_rows, options.retention),
             is_stored: options.retention.is_some(),
             count: 0,
-            next_arrival: 0,
+            next_arrival: Some(0),
             begins: match options.missed {
                 Missed::Nothing => None,
                 Missed::UpTo(time) => Some(time),
@@ -91,7 +91,9 @@ impl Records {
         self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
         self.newest = manifest.newest.clone();
         self.count = manifest.records;
-        (self.next_arrival, self.begins) = (manifest.next_arrival, manifest.begins);
+        let is_known = manifest.next_arrival > 0 || manifest.records == 0;
+        self.next_arrival = is_known.then_some(manifest.next_arrival);
+        self.begins = manifest.begins;
     }
 
     /// Takes over the rows of all frames that a checkpoint names.
@@ -134,8 +136,8 @@ impl Records {
     }
 
     /// Arrival numbers of a batch's records.
-    pub(super) fn arrivals(&mut self, batch: &Batch) -> Vec<u64> {
-        arrival::number(batch, &mut self.next_arrival)
+    pub(super) fn arrivals(&mut self, batch: &Batch) -> Range<u64> {
+        arrival::number(&mut self.next_arrival, batch.len(), || batch.seq(batch.row(0)))
     }
 
     /// Takes the time of the first record, as the judge has it, for that from which everything counts, if nothing else

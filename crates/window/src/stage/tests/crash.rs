@@ -9,7 +9,7 @@ use super::*;
 
 /// What happens after a batch.
 #[derive(Clone, Copy, Debug)]
-enum Action {
+pub(super) enum Action {
     Nothing,
     Begin,
     HandOver(usize),
@@ -21,7 +21,7 @@ enum Action {
 }
 
 impl Action {
-    fn of(self, world: &mut World) {
+    pub(super) fn of(self, world: &mut World) {
         match self {
             Action::Nothing => {}
             Action::Begin => world.begin(),
@@ -39,13 +39,13 @@ impl Action {
 }
 
 /// From no bound to none of memory.
-fn bound() -> impl Strategy<Value = Option<Bound>> {
+pub(super) fn bound() -> impl Strategy<Value = Option<Bound>> {
     let memory = prop_oneof![2 => Just(0), 2 => 500_usize..20_000, 1 => Just(usize::MAX)];
     let bound = (memory, any::<bool>()).prop_map(|(memory, is_lazy)| Bound { memory, is_lazy });
     prop::option::weighted(0.8, bound)
 }
 
-fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
+pub(super) fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
     let action = prop_oneof![
         1 => Just(Action::Nothing),
         2 => Just(Action::Begin),
@@ -60,7 +60,7 @@ fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
 }
 
 /// Everything that an answer says of each record.
-fn told(answers: &Answers, count: usize) -> Vec<String> {
+pub(super) fn told(answers: &Answers, count: usize) -> Vec<String> {
     let values = values(answers, count);
     (0..count as u32)
         .map(|row| {
@@ -72,7 +72,11 @@ fn told(answers: &Answers, count: usize) -> Vec<String> {
         .collect()
 }
 
-fn uninterrupted(queries: &[(String, String)], options: &StageOptions, records: &[Record]) -> Vec<String> {
+pub(super) fn uninterrupted(
+    queries: &[(String, String)],
+    options: &StageOptions,
+    records: &[Record],
+) -> Vec<String> {
     let mut world = World::new(queries, options);
     let (count, answers) = world.answer(records, records.len());
     told(&answers, count)

@@ -9,7 +9,9 @@ mod hashes;
 mod live;
 mod naive;
 mod oracle;
+mod order;
 mod restored;
+mod semantics;
 mod world;
 
 use std::sync::Arc;
