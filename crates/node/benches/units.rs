@@ -191,7 +191,7 @@ fn start(world: &World, door: &Door, every: Duration) -> Units {
     let units = Units::open(Arc::clone(&world.node), "j", door.stage.clone(), bus, TOPIC, options);
     let units = units.expect("units");
     for partition in 0..world.partitions {
-        units.start(partition).expect("a unit");
+        units.start(partition, true).expect("a unit");
     }
     units
 }

@@ -193,6 +193,17 @@ impl JobDir {
         self.path.join("tables")
     }
 
+    /// The folder of the part where records enter, made where it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn door(&self) -> Result<JobDir, Error> {
+        let path = self.path.join("door");
+        make_folder(&path, false)
+            .map_err(|error| Error::disk(format!("create the folder of a door {path:?}"), error))?;
+        Ok(JobDir { path })
+    }
+
     /// The folder of a stage's unit, made where it is not there.
     ///
     /// # Errors

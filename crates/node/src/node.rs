@@ -248,6 +248,24 @@ impl Node {
         &self.site
     }
 
+    /// Starts the part of a job where records enter; [`Node::show`] adds it to the list. It keeps nothing but rejects, in a
+    /// folder of its own.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    #[cfg(feature = "cluster")]
+    pub(crate) fn start_door(&self, name: &str, job: CheckedJob) -> Result<Arc<RunningJob>, Error> {
+        let opened = Opened::unkept(self.dir.job(name)?.door()?);
+        let wired = opened.adopt(job, &[])?.wire(&self.site, None, &[])?;
+        Ok(Arc::new(wired.run(|| Err(Error::internal("a door commits nothing")))?))
+    }
+
+    /// Adds a job to the list.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn show(&self, job: &Arc<RunningJob>) {
+        self.jobs().insert(Arc::clone(job.name()), Arc::clone(job));
+    }
+
     /// The folder of a job, made where it is not there.
     ///
     /// # Errors
@@ -462,6 +480,12 @@ impl RunningJob {
     /// The door of an HTTP source.
     pub fn ingress(&self, source: &str) -> Option<&Arc<dyn Ingress>> {
         self.outside.ingresses.get(source)
+    }
+
+    /// What takes answers that come from elsewhere.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn answers(&self) -> Vec<Arc<dyn thalweg_connect::Answers>> {
+        self.outside.answers.values().cloned().collect()
     }
 
     /// Where a listening source can be reached.

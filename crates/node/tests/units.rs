@@ -287,7 +287,8 @@ fn units_answer_as_one_node_does_wherever_they_are_stopped_or_killed() {
         let (mut duplicates, mut gaps) = (0, 0);
         for _ in 0..4 {
             let units = world.units(1 + rng.usize(0..3), Duration::from_millis(rng.u64(1..20)));
-            let started: Vec<_> = (0..PARTITIONS).map(|partition| units.start(partition).unwrap()).collect();
+            let started: Vec<_> =
+                (0..PARTITIONS).map(|partition| units.start(partition, true).unwrap()).collect();
             let until = rng.u64(0..40);
             eventually("some progress", || {
                 started.iter().all(|unit| position(unit) >= until.min(world.end_of(unit.partition)))
@@ -304,7 +305,8 @@ fn units_answer_as_one_node_does_wherever_they_are_stopped_or_killed() {
             drop(units);
         }
         let units = world.units(2, Duration::from_millis(5));
-        let started: Vec<_> = (0..PARTITIONS).map(|partition| units.start(partition).unwrap()).collect();
+        let started: Vec<_> =
+            (0..PARTITIONS).map(|partition| units.start(partition, true).unwrap()).collect();
         eventually("the end of the log", || {
             started.iter().all(|unit| position(unit) == world.end_of(unit.partition))
         });
@@ -336,7 +338,7 @@ fn a_unit_goes_on_in_its_own_log_alone() {
     }
     fn read_all(world: &World) -> Result<(), Error> {
         let units = world.units(1, Duration::from_millis(1));
-        let unit = units.start(0)?;
+        let unit = units.start(0, true)?;
         eventually("the end of the log", || position(&unit) == world.end_of(0));
         units.stop(0).map(|end| assert_eq!(end.unwrap().state, JobState::Done))
     }
@@ -359,7 +361,7 @@ fn a_unit_goes_on_in_its_own_log_alone() {
     let other = world.bus.committed(&of)[0].value.clone().unwrap();
     world.append(0, &other);
     let units = world.units(1, Duration::from_millis(1));
-    let unit = units.start(0).unwrap();
+    let unit = units.start(0, true).unwrap();
     let JobState::Failed(failure) = unit.job.wait().state else { panic!("it goes on in another log") };
     assert!(failure.message.contains(&format!("expected message {} with checksum", end - 1)), "{failure}");
     drop(units);
@@ -379,7 +381,7 @@ fn what_is_no_frame_stops_the_unit_after_all_that_came_before_it() {
     (0..PARTITIONS).for_each(|partition| world.append(partition, b"somebody else's"));
     let units = world.units(2, Duration::from_millis(1));
     for partition in 0..PARTITIONS {
-        let unit = units.start(partition).unwrap();
+        let unit = units.start(partition, true).unwrap();
         let JobState::Failed(failure) = unit.job.wait().state else { panic!("it takes anything") };
         let place = format!("message {} of {TOPIC}[{partition}]", world.end_of(partition) - 1);
         assert!(failure.message.contains(&place), "{failure}");

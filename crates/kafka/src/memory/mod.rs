@@ -70,6 +70,11 @@ impl MemoryBus {
         self.world().faults = faults;
     }
 
+    /// What time it is for the brokers, in milliseconds since 1970; each message takes one.
+    pub fn set_time(&self, now: i64) {
+        self.world().clock = now;
+    }
+
     /// Makes a topic, or one in its place: with another id, and without messages.
     pub fn make_topic(&self, name: &str, partitions: i32) {
         self.world().make_topic(name, partitions);

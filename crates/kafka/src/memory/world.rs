@@ -39,7 +39,7 @@ pub(super) struct World {
     aborted: BTreeSet<Transaction>,
     next_transaction: Transaction,
     next_id: u64,
-    clock: i64,
+    pub(super) clock: i64,
     /// Readers that wait for something new.
     readers: Vec<(TopicPartition, Weak<Wake>)>,
 }

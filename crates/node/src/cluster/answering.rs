@@ -5,7 +5,7 @@
 //! that hears nothing asks again with the same id.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -109,6 +109,19 @@ impl Post {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Lets the client go on, and forgets one that has failed.
+    pub(super) fn look(&self) {
+        let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..64 {
+            let acknowledged = producer.as_mut().map(|producer| producer.acknowledged());
+            match acknowledged {
+                Some(acknowledged) if acknowledged.failure.is_some() => *producer = None,
+                Some(acknowledged) if acknowledged.in_flight > 0 => {}
+                _ => return,
+            }
+        }
+    }
+
     /// Whether the client has taken a message.
     fn try_send(&self, topic: &str, value: &[u8]) -> bool {
         let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +146,11 @@ impl Post {
             }
         }
         let message = Outgoing { topic, partition: Some(0), key: None, value, headers: &[] };
-        producer.as_mut().is_some_and(|producer| matches!(producer.send(&message, 0), Ok(Sent::Taken)))
+        producer.as_mut().is_some_and(|producer| {
+            let is_taken = matches!(producer.send(&message, 0), Ok(Sent::Taken));
+            // Nobody asks what becomes of it, unless that is a failure.
+            is_taken && producer.acknowledged().failure.is_none()
+        })
     }
 }
 
@@ -141,14 +158,15 @@ impl Post {
 pub(super) struct AnsweringSink {
     arrived: Arc<Arrived>,
     post: Arc<Post>,
+    is_active: Arc<AtomicBool>,
     lines: RecordLines,
     /// By node and incarnation of the door.
     open: BTreeMap<(Box<str>, u64), (Arc<Door>, AnswersBuilder, u64)>,
 }
 
 impl AnsweringSink {
-    pub(super) fn new(arrived: Arc<Arrived>, post: Arc<Post>) -> Self {
-        Self { arrived, post, lines: RecordLines::default(), open: BTreeMap::new() }
+    pub(super) fn new(arrived: Arc<Arrived>, post: Arc<Post>, is_active: Arc<AtomicBool>) -> Self {
+        Self { arrived, post, is_active, lines: RecordLines::default(), open: BTreeMap::new() }
     }
 
     fn answer(&mut self, batch: &Batch, wanted: &[(u32, Reply)]) {
@@ -173,7 +191,9 @@ impl AnsweringSink {
 impl Operator for AnsweringSink {
     fn process(&mut self, input: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
         // Its input 1 are rejects of the source, which has none.
-        if input.port == 0 && self.arrived.is_any_in(batch.range()) {
+        // Relaxed: that an answer is sent twice or never does no harm.
+        let answers = input.port == 0 && self.is_active.load(Ordering::Relaxed);
+        if answers && self.arrived.is_any_in(batch.range()) {
             let wanted = batch.row_numbers();
             let wanted = wanted.filter_map(|row| Some((row, self.arrived.reply(batch.seq(row))?)));
             let wanted: Vec<(u32, Reply)> = wanted.collect();

@@ -198,12 +198,9 @@ impl Door {
         self.bell.ring();
     }
 
-    /// The life of the door's thread: sends what waits, and brings answers, until [`Door::end`].
-    ///
-    /// # Errors
-    /// If a setting of the client is wrong.
-    pub fn run(&self) -> Result<(), Error> {
-        let mut replies = self.replies()?;
+    /// The life of the door's thread: sends what waits, and brings answers, until [`Door::end`]. `replies` is what
+    /// [`Door::replies`] has given, before the first record came.
+    pub fn run(&self, mut replies: Box<dyn Consumer>) {
         let mut producer: Option<Box<dyn Producer>> = None;
         let mut looked = Instant::now();
         loop {
@@ -213,7 +210,10 @@ impl Door {
                     Ok(made) => none.insert(made),
                     Err(error) => {
                         tracing::warn!(door = %self.node, %error, "records cannot be sent on: no broker");
-                        std::thread::sleep(AGAIN);
+                        self.bell.wait(AGAIN);
+                        if self.lock().is_over {
+                            return;
+                        }
                         continue;
                     }
                 },
@@ -226,7 +226,7 @@ impl Door {
                 continue;
             }
             if !self.send(&mut **connected, &acknowledged) {
-                return Ok(());
+                return;
             }
             self.take_answers(&mut *replies);
             if looked.elapsed() >= LOOK {
@@ -266,8 +266,11 @@ impl Door {
         Ok(self.bus.producer(options)?)
     }
 
-    /// Reads answers from the present end of the reply topic on: those before are for earlier incarnations.
-    fn replies(&self) -> Result<Box<dyn Consumer>, Error> {
+    /// Begins to read answers at the present end of the reply topic: those before it are for earlier incarnations.
+    ///
+    /// # Errors
+    /// If no broker answers.
+    pub fn replies(&self) -> Result<Box<dyn Consumer>, Error> {
         let of = TopicPartition::new(reply_topic(&self.prefix, &self.node), 0);
         let mut consumer = self.bus.consumer(ConsumerOptions {
             group: format!("thalweg.reply.{}", self.node),
@@ -275,19 +278,7 @@ impl Door {
             queue: 4 << 20,
             wake: self.wake(),
         })?;
-        let end = loop {
-            match self.bus.bounds(&of) {
-                Ok(bounds) => break bounds.end,
-                Err(error) => {
-                    tracing::warn!(%of, %error, "answers cannot be read yet");
-                    if self.lock().is_over {
-                        return Ok(consumer);
-                    }
-                    std::thread::sleep(AGAIN);
-                }
-            }
-        };
-        consumer.assign(&of, end)?;
+        consumer.assign(&of, self.bus.bounds(&of)?.end)?;
         Ok(consumer)
     }
 

@@ -10,7 +10,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,9 @@ pub struct InboxCounts {
     pub gaps: AtomicU64,
     /// The offset of the message that is read next.
     pub position: AtomicU64,
+    /// The offset after the newest message, as a broker last said; `is_known` once one has.
+    pub end: AtomicU64,
+    pub is_known: AtomicBool,
 }
 
 /// What a unit reads.
@@ -87,6 +90,8 @@ pub(super) struct Input {
     pub(super) counts: Arc<InboxCounts>,
     /// Where answers go; `None` where no door waits for any.
     pub(super) post: Option<Arc<Post>>,
+    /// Whether answers are sent: not by a unit that follows another.
+    pub(super) is_active: Arc<AtomicBool>,
 }
 
 /// The plug-in of one unit's source: no job file names it.
@@ -114,7 +119,8 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, streams, counts, post } = &self.0;
+        let Input { reader, of, streams, counts, post, is_active } = &self.0;
+        let is_active = Arc::clone(is_active);
         let arrived = post.as_ref().map(|_| Arc::<Arrived>::default());
         let source = Inbox {
             reader: reader.clone(),
@@ -138,8 +144,10 @@ impl SourcePlugin for InboxPlugin {
             Ok(Box::new(decoder) as Box<dyn Decoder>)
         });
         let replies = post.clone().zip(arrived).map(|(post, arrived)| {
-            let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> =
-                Box::new(move |_| Ok(Box::new(AnsweringSink::new(Arc::clone(&arrived), Arc::clone(&post)))));
+            let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> = Box::new(move |_| {
+                let (arrived, post) = (Arc::clone(&arrived), Arc::clone(&post));
+                Ok(Box::new(AnsweringSink::new(arrived, post, Arc::clone(&is_active))))
+            });
             factory
         });
         let built = BuiltSource::new(Box::new(source), decoder, context.schema, Replay::Told);
@@ -246,7 +254,8 @@ impl Inbox {
         let mut bytes = 0;
         let mut failure = None;
         let (held, of, expected) = (&mut self.held, &self.of, &mut self.expected);
-        let taken = self.reader.lock().take(number, Duration::ZERO, &mut |message| {
+        let mut client = self.reader.lock();
+        let taken = client.take(number, Duration::ZERO, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
             let value = message.value.unwrap_or_default();
             let found = checksum(value);
@@ -271,6 +280,11 @@ impl Inbox {
                 }
             }
         });
+        if let Some(bounds) = client.bounds(number) {
+            self.counts.end.store(u64::try_from(bounds.end).unwrap_or(0), Ordering::Relaxed);
+            self.counts.is_known.store(true, Ordering::Relaxed);
+        }
+        drop(client);
         match (failure, taken) {
             (Some(Found::Other { offset, checksum, last }), _) => {
                 let checksum =

@@ -16,8 +16,8 @@ use thalweg_cluster::control::{
 };
 use thalweg_cluster::fold::{self, Fold, Membership as _, Standing, State};
 use thalweg_kafka::{
-    Bus, Compression, Consumer, ConsumerOptions, Isolation, NewTopic, Outgoing, Producer, ProducerOptions, Sent,
-    TopicPartition,
+    Bus, Compression, Consumer, ConsumerOptions, Isolation, NewTopic, Outgoing, Producer, ProducerOptions,
+    Sent, TopicPartition,
 };
 use thalweg_types::{Error, Offset, SEMANTICS};
 
@@ -128,12 +128,8 @@ impl Member {
         use std::hash::{BuildHasher as _, RandomState};
         let incarnation = Incarnation(RandomState::new().hash_one(std::process::id()).max(1));
         let process = Process { name: options.name.clone(), incarnation };
-        let inner = Inner {
-            state: Arc::new(State::new()),
-            wanted: Vec::new(),
-            is_leaving: false,
-            is_over: false,
-        };
+        let inner =
+            Inner { state: Arc::new(State::new()), wanted: Vec::new(), is_leaving: false, is_over: false };
         Arc::new(Self { options, process, bus, inner: Mutex::new(inner) })
     }
 
@@ -243,7 +239,7 @@ impl Member {
             fold,
             consumer,
             producer: None,
-            began: Offset::try_from(bounds.end).unwrap_or(0),
+            joined: None,
             end: Offset::try_from(bounds.end).unwrap_or(0),
             beat: Pending::default(),
             join: Pending::default(),
@@ -282,8 +278,8 @@ struct Run {
     fold: Fold,
     consumer: Box<dyn Consumer>,
     producer: Option<Box<dyn Producer>>,
-    /// The end of the log when the process began.
-    began: Offset,
+    /// Where it has read its own Join.
+    joined: Option<Offset>,
     /// What has to be read before anything is said.
     end: Offset,
     beat: Pending,
@@ -299,7 +295,7 @@ impl Run {
     /// Reads what there is, for about a beat at most; whether there was something.
     fn read(&mut self, member: &Member) -> Result<bool, Error> {
         let (mut stopped, mut count) = (None, 0);
-        let Self { fold, consumer, beat, join, plan, recorded, has_left, .. } = self;
+        let Self { fold, consumer, beat, join, joined, plan, recorded, has_left, .. } = self;
         let me = &member.process;
         let taken = consumer.take(0, BEAT / 10, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
@@ -307,7 +303,10 @@ impl Run {
             if let Ok(control::Decoded::Record(record)) = control::decode(value) {
                 match &record {
                     Record::Beat(it) if it.process == *me => beat.came(),
-                    Record::Join(it) if it.process == *me => join.came(),
+                    Record::Join(it) if it.process == *me => {
+                        *joined = Some(offset);
+                        join.came();
+                    }
                     Record::Plan(it) if it.process == *me => plan.came(),
                     Record::State(it) if it.process == *me => recorded.came(),
                     Record::Leave(it) if it.process == *me => *has_left = true,
@@ -317,7 +316,9 @@ impl Run {
             let appended = message.timestamp.unwrap_or(0).saturating_mul(1_000);
             match fold.take(offset, appended, value) {
                 Ok((_, None)) => {}
-                Ok((_, Some(error))) => tracing::warn!(offset, %error, "a message of the control log does not count"),
+                Ok((_, Some(error))) => {
+                    tracing::warn!(offset, %error, "a message of the control log does not count")
+                }
                 Err(stop) => {
                     stopped = Some(stop);
                     return false;
@@ -359,7 +360,7 @@ impl Run {
             return Ok(());
         }
         let me = &member.process;
-        match state.standing(me, self.began) {
+        match state.standing(me, self.joined) {
             Standing::Ended { by } => {
                 return Err(Error::user(format!(
                     "name taken: another process is node {:?} now (incarnation {by})",

@@ -9,6 +9,7 @@
 //! that is told nothing costs memory, and nothing else.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub struct Unit {
     pub partition: u32,
     pub job: RunningJob,
     pub counts: Arc<InboxCounts>,
+    /// Whether it sends answers; one that follows does not.
+    pub is_active: Arc<AtomicBool>,
 }
 
 impl Units {
@@ -93,11 +96,11 @@ impl Units {
         Ok(Self { node, stage, topic, reader, options, folder, thread, chunks, running, _lock: lock })
     }
 
-    /// Starts the unit of a partition, or goes on with it from its last commit.
+    /// Starts the unit of a partition, or goes on with it from its last commit. One that is not `active` sends no answers.
     ///
     /// # Errors
     /// Where it runs, or the partition is none of the stage; damage, another log, the disk's errors, those of brokers.
-    pub fn start(&self, partition: u32) -> Result<Arc<Unit>, Error> {
+    pub fn start(&self, partition: u32, active: bool) -> Result<Arc<Unit>, Error> {
         let mut running = self.lock();
         let stage = &self.stage;
         if partition >= stage.partitions {
@@ -109,14 +112,15 @@ impl Units {
         if running.get(&partition).is_some_and(|unit| !unit.job.state().is_final()) {
             return Err(Error::internal(format!("unit {}/{partition} runs already", stage.name)));
         }
-        let unit = self.start_unit(partition);
+        let unit = self.start_unit(partition, active);
         let unit = unit.map_err(|error| error.context(format!("start unit {}/{partition}", stage.name)))?;
         running.insert(partition, Arc::clone(&unit));
         Ok(unit)
     }
 
-    fn start_unit(&self, partition: u32) -> Result<Arc<Unit>, Error> {
+    fn start_unit(&self, partition: u32, active: bool) -> Result<Arc<Unit>, Error> {
         let counts = Arc::<InboxCounts>::default();
+        let is_active = Arc::new(AtomicBool::new(active));
         let number = i32::try_from(partition).map_err(|_| Error::internal("a partition above 2^31 − 1"))?;
         let plugin = InboxPlugin(Input {
             reader: self.reader.clone(),
@@ -124,6 +128,7 @@ impl Units {
             streams: Arc::clone(&self.stage.streams),
             counts: Arc::clone(&counts),
             post: self.options.post.clone().filter(|_| self.stage.answers()),
+            is_active: Arc::clone(&is_active),
         });
         let mut job = self.stage.job(partition, Arc::new(plugin));
         job.cycle = self.options.cycle;
@@ -132,7 +137,7 @@ impl Units {
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
         let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
-        Ok(Arc::new(Unit { partition, job, counts }))
+        Ok(Arc::new(Unit { partition, job, counts, is_active }))
     }
 
     /// The units that were started and not stopped, those that have failed among them.

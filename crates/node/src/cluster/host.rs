@@ -1,0 +1,526 @@
+//! What runs on a node of a cluster: for each job of the control log a door and the units that the plan gives to the node.
+//!
+//! The member's thread only notes what the log says; a thread of the host's own makes it so, because opening a unit may take
+//! as long as a disk or a broker takes, and the node has to beat meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Spec, Stage, Unit as UnitName};
+use thalweg_cluster::fold::{Membership as _, Standing, State};
+use thalweg_kafka::Bus;
+use thalweg_types::{Error, SEMANTICS};
+
+use super::answering::{Post, reply_topic};
+use super::cut::{Cut, cut};
+use super::door::{Door, DoorOptions, DoorPlugin};
+use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
+use super::units::{UnitOptions, Units};
+use crate::job_file::{CheckOptions, CheckedJob, JobFile};
+use crate::node::{Node, RunningJob};
+
+/// How often the host looks at its units when the log says nothing.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long a unit or a job that did not start is left alone.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long a unit goes on that the plan gives to another node. Both answer meanwhile, with the same bits; a unit that
+/// ended sooner could leave records unanswered that the other one had passed before it heard of the plan.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Partitions of a stage whose job file does not say.
+const PARTITIONS: u32 = 64;
+
+/// How a node takes part in a cluster.
+#[derive(Clone)]
+pub struct ClusterOptions {
+    pub member: MemberOptions,
+    /// Partitions of a stage whose job file does not say; a power of two.
+    pub partitions: Option<u32>,
+    pub units: UnitOptions,
+    pub door: DoorOptions,
+}
+
+/// The topic that a stage reads.
+pub fn stage_topic(prefix: &str, job: &str, stage: &str) -> String {
+    format!("{prefix}.{job}.{stage}")
+}
+
+/// Cuts a job for a cluster: with as many partitions as its file says, else as the cluster's address says, else 64.
+///
+/// # Errors
+/// All that is refused, in one error of class user.
+pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> {
+    let refused = |what: String, hint: String| Error::user(what).with_hint(hint);
+    let mut cut = cut(job).map_err(|refusals| {
+        let all: Vec<String> = refusals.iter().map(|refusal| refusal.what.clone()).collect();
+        let hint = refusals.first().map(|refusal| refusal.hint.clone()).unwrap_or_default();
+        refused(format!("job {:?} cannot run on several nodes: {}", job.name, all.join("; ")), hint)
+    })?;
+    for source in job.sources.iter().filter(|source| !source.plugin.is_door()) {
+        return Err(refused(
+            format!(
+                "job {:?} cannot run on several nodes: source {:?} is of type {}, and only http works there so far",
+                job.name,
+                source.name,
+                source.plugin.name()
+            ),
+            "run it on one node, without --cluster".to_owned(),
+        ));
+    }
+    for sink in job.sinks.iter().filter(|sink| sink.plugin.name() != "null") {
+        return Err(refused(
+            format!(
+                "job {:?} cannot run on several nodes: sink {:?} is of type {}, and units have answers alone so far",
+                job.name,
+                sink.name,
+                sink.plugin.name()
+            ),
+            "let clients take the answers as replies, or run it on one node, without --cluster".to_owned(),
+        ));
+    }
+    if cut.stage.partitions > 1 || !cut.stage.keys.iter().all(Vec::is_empty) {
+        let says = !job.json["operators"][&*cut.stage.name]["partitions"].is_null();
+        if !says {
+            cut.stage.partitions = partitions.unwrap_or(PARTITIONS);
+        }
+        if !cut.stage.partitions.is_power_of_two() || cut.stage.partitions > control::MAX_PARTITIONS {
+            return Err(refused(
+                format!(
+                    "operator {:?} of job {:?} has {} partitions, expected a power of two up to {}",
+                    cut.stage.name,
+                    job.name,
+                    cut.stage.partitions,
+                    control::MAX_PARTITIONS
+                ),
+                "then doubling them splits each in two".to_owned(),
+            ));
+        }
+    }
+    Ok(cut)
+}
+
+/// A node in a cluster.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Called with the part of each job where records enter, once it runs here.
+pub type OnDoor = Box<dyn Fn(&Arc<RunningJob>) + Send + Sync>;
+
+struct Shared {
+    node: Arc<Node>,
+    bus: Arc<dyn Bus>,
+    member: Arc<Member>,
+    options: ClusterOptions,
+    on_door: OnDoor,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// What the log says and the host has not done yet.
+    news: Option<Arc<State>>,
+    /// Jobs that are to be in the log as this process has them.
+    submitted: Vec<Spec>,
+    /// How the units here are.
+    reports: Vec<Report>,
+    trouble: BTreeSet<UnitName>,
+    /// Where the next beat's reports begin.
+    turn: usize,
+    is_over: bool,
+    /// Why the node has to stop.
+    failure: Option<Error>,
+    has_left: bool,
+}
+
+/// A job of the log on this node.
+struct Placed {
+    number: u64,
+    units: Units,
+    post: Arc<Post>,
+    door: Arc<Door>,
+    /// Sends and brings answers.
+    thread: Option<JoinHandle<()>>,
+    entrance: Arc<RunningJob>,
+    stage: Name,
+    /// When a unit that did not start is tried again.
+    again: BTreeMap<u32, Instant>,
+    /// Units that the plan has given to another node, and since when.
+    leaving: BTreeMap<u32, Instant>,
+    /// Rows of each unit at the last look.
+    rows: BTreeMap<u32, u64>,
+    looked: Instant,
+}
+
+impl Cluster {
+    /// Takes part in the cluster of `bus`, whose topics are made where they are missing.
+    ///
+    /// # Errors
+    /// A wrong setting, a lack of threads, brokers that do not answer.
+    pub fn join(
+        node: Arc<Node>,
+        bus: Arc<dyn Bus>,
+        options: ClusterOptions,
+        on_door: OnDoor,
+    ) -> Result<Self, Error> {
+        let MemberOptions { prefix, name, replication, .. } = &options.member;
+        let replication = *replication;
+        let largest = (control::MAX_RECORD_BYTES + 4_096).to_string();
+        make_topic(&*bus, &control_topic(prefix), 1, replication, &[("max.message.bytes", &largest)])?;
+        let hour = [("retention.ms", "3600000")];
+        make_topic(&*bus, &reply_topic(prefix, name.as_str()), 1, replication, &hour)?;
+        let member = Member::new(Arc::clone(&bus), options.member.clone());
+        let inner = Mutex::default();
+        let changed = Condvar::new();
+        let shared = Arc::new(Shared { node, bus, member, options, on_door, inner, changed });
+        let mut cluster = Self { shared, threads: Vec::new() };
+        let (member, host) = (Arc::clone(&cluster.shared), Arc::clone(&cluster.shared));
+        cluster.spawn("cluster:member", move || {
+            let outcome = member.member.run(&mut Following(Arc::clone(&member)));
+            let mut inner = member.lock();
+            inner.has_left = outcome.is_ok();
+            inner.failure = outcome.err();
+            member.changed.notify_all();
+        })?;
+        cluster.spawn("cluster:host", move || host.run())?;
+        Ok(cluster)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = spawned.map_err(|error| Error::external("start a thread").with_source(error))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Has the cluster run a job as this process has it; where it runs another text of it, this one counts from now on.
+    ///
+    /// # Errors
+    /// As [`cut_for`], and for a name that is none in a cluster.
+    pub fn submit(&self, job: &CheckedJob) -> Result<(), Error> {
+        let cut = cut_for(job, self.shared.options.partitions)?;
+        let name = |text: &str| {
+            Name::new(text).ok_or_else(|| {
+                Error::user(format!("{text:?} is no name in a cluster"))
+                    .with_hint("take letters, digits, _ and -, at most 64 of them")
+            })
+        };
+        let stage = Stage { partitions: cut.stage.partitions, replicas: 0 };
+        let spec = Spec {
+            job: name(&job.name)?,
+            number: 0,
+            semantics: SEMANTICS,
+            stages: BTreeMap::from([(name(&cut.stage.name)?, stage)]),
+            text: job.json.to_string(),
+        };
+        self.shared.lock().submitted.push(spec);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// What the control log says, as far as this node has read it.
+    pub fn state(&self) -> Arc<State> {
+        self.shared.member.state()
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.shared.options.member.name
+    }
+
+    /// Why the node has to stop, if it has to.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.lock().failure.take()
+    }
+
+    /// Whether the node has left in order.
+    pub fn has_left(&self) -> bool {
+        self.shared.lock().has_left
+    }
+
+    /// Hands over all units, and then leaves: [`Cluster::has_left`].
+    pub fn leave(&self) {
+        self.shared.member.leave();
+    }
+}
+
+impl Drop for Cluster {
+    /// Ends all that runs here, as a crash would.
+    fn drop(&mut self) {
+        self.shared.member.end();
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The member's view of the host: it notes, and does not wait.
+struct Following(Arc<Shared>);
+
+impl Work for Following {
+    fn follow(&mut self, state: &State, _: &Name) {
+        self.0.lock().news = Some(Arc::new(state.clone()));
+        self.0.changed.notify_all();
+    }
+
+    fn reports(&mut self) -> Vec<Report> {
+        let mut inner = self.0.lock();
+        let count = inner.reports.len();
+        let first = if inner.turn < count { inner.turn } else { 0 };
+        let last = count.min(first + MAX_REPORTS);
+        inner.turn = if last == count { 0 } else { last };
+        inner.reports[first..last].to_vec()
+    }
+
+    fn trouble(&mut self) -> BTreeSet<UnitName> {
+        self.0.lock().trouble.iter().take(control::MAX_TROUBLE).cloned().collect()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of the host's thread.
+    fn run(&self) {
+        let mut placed: BTreeMap<Name, Placed> = BTreeMap::new();
+        let mut state = Arc::new(State::new());
+        let mut tried: BTreeMap<Name, Instant> = BTreeMap::new();
+        loop {
+            {
+                let inner = self.lock();
+                let waits = |inner: &mut Inner| inner.news.is_none() && !inner.is_over;
+                let waited = self.changed.wait_timeout_while(inner, LOOK, waits);
+                let mut inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if inner.is_over {
+                    break;
+                }
+                state = inner.news.take().unwrap_or(state);
+            }
+            self.submit(&state);
+            self.place_jobs(&state, &mut placed, &mut tried);
+            let me = &self.options.member.name;
+            let active = state.active_units(me);
+            let followed = state.followed_units(me);
+            for (job, placed) in &mut placed {
+                placed.post.look();
+                self.place_units(job, placed, &active, &followed);
+            }
+            self.report(&mut placed);
+        }
+        for (_, placed) in placed {
+            end(placed, true);
+        }
+    }
+
+    /// Has the log have the jobs that this process was started with.
+    fn submit(&self, state: &State) {
+        if state.standing(self.member.process(), None) != Standing::Member {
+            return;
+        }
+        let submitted = std::mem::take(&mut self.lock().submitted);
+        for mut spec in submitted {
+            let known = state.jobs().find(|(name, _)| **name == spec.job);
+            match known {
+                Some((_, job)) if job.text == spec.text => {}
+                known => {
+                    spec.number = known.map_or(0, |(_, job)| job.number) + 1;
+                    self.member.append(Record::Spec(spec));
+                }
+            }
+        }
+    }
+
+    /// Starts the jobs of the log, and ends those that are there no more.
+    fn place_jobs(
+        &self,
+        state: &State,
+        placed: &mut BTreeMap<Name, Placed>,
+        tried: &mut BTreeMap<Name, Instant>,
+    ) {
+        let wanted: BTreeMap<&Name, u64> = state.jobs().map(|(name, job)| (name, job.number)).collect();
+        let gone: Vec<Name> = placed
+            .iter()
+            .filter(|(name, placed)| wanted.get(name) != Some(&placed.number))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some(placed) = placed.remove(&name) {
+                end(placed, false);
+            }
+        }
+        for (name, job) in state.jobs().filter(|(name, _)| !placed.contains_key(*name)).collect::<Vec<_>>() {
+            if tried.get(name).is_some_and(|at| at.elapsed() < AGAIN) {
+                continue;
+            }
+            tried.insert(name.clone(), Instant::now());
+            match self.place(job.number, &job.text) {
+                Ok(running) => {
+                    tracing::info!(job = %name, number = job.number, "the job runs on this node");
+                    placed.insert(name.clone(), running);
+                }
+                Err(error) => {
+                    tracing::error!(job = %name, number = job.number, error = error.chain(), "the job does not run on this node");
+                }
+            }
+        }
+    }
+
+    /// Starts the door of a job, and makes its units ready to be started.
+    fn place(&self, number: u64, text: &str) -> Result<Placed, Error> {
+        let options: &CheckOptions = self.node.check_options();
+        let job = JobFile::parse("the control log", text, &[]).and_then(|file| file.check(options));
+        let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
+        let cut = cut_for(&job, self.options.partitions)?;
+        let MemberOptions { prefix, name, replication, .. } = &self.options.member;
+        let topic = stage_topic(prefix, &job.name, &cut.stage.name);
+        let partitions = i32::try_from(cut.stage.partitions).unwrap_or(i32::MAX);
+        make_topic(&*self.bus, &topic, partitions, *replication, &[("max.message.bytes", "2097152")])?;
+        let post = Arc::new(Post::new(Arc::clone(&self.bus), prefix.clone()));
+        let stage = Name::new(&cut.stage.name)
+            .ok_or_else(|| Error::user(format!("{:?} is no name in a cluster", cut.stage.name)))?;
+        let units = Units::open(
+            Arc::clone(&self.node),
+            &job.name,
+            cut.stage.clone(),
+            Arc::clone(&self.bus),
+            topic.as_str(),
+            UnitOptions { post: Some(Arc::clone(&post)), ..self.options.units.clone() },
+        )?;
+        let door = Door::new(
+            Arc::clone(&self.bus),
+            prefix.clone(),
+            name.as_str(),
+            topic.as_str(),
+            cut.stage.clone(),
+            self.options.door.clone(),
+        );
+        let replies = door.replies()?;
+        let entrance = self.node.start_door(&job.name, cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
+        door.attend(entrance.answers());
+        let sending = Arc::clone(&door);
+        let thread = std::thread::Builder::new()
+            .name(format!("door:{}", job.name))
+            .spawn(move || sending.run(replies))
+            .map_err(|error| Error::external("start a thread of a door").with_source(error))?;
+        self.node.show(&entrance);
+        (self.on_door)(&entrance);
+        let (again, leaving, rows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let looked = Instant::now();
+        let thread = Some(thread);
+        Ok(Placed { number, units, post, door, thread, entrance, stage, again, leaving, rows, looked })
+    }
+
+    /// Starts and ends units as the plan says.
+    fn place_units(
+        &self,
+        job: &Name,
+        placed: &mut Placed,
+        active: &BTreeSet<UnitName>,
+        followed: &BTreeSet<UnitName>,
+    ) {
+        let of_job = |unit: &&UnitName| unit.job == *job && unit.stage == placed.stage;
+        let wanted: BTreeMap<u32, bool> = followed
+            .iter()
+            .filter(of_job)
+            .map(|unit| (unit.partition, false))
+            .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
+            .collect();
+        for unit in placed.units.list() {
+            let Some(is_active) = wanted.get(&unit.partition) else {
+                let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
+                if since.elapsed() >= GRACE || unit.job.state().is_final() {
+                    placed.leaving.remove(&unit.partition);
+                    if let Err(error) = placed.units.stop(unit.partition) {
+                        tracing::warn!(error = error.chain(), "a unit that goes elsewhere");
+                    }
+                }
+                continue;
+            };
+            placed.leaving.remove(&unit.partition);
+            unit.is_active.store(*is_active, Ordering::Relaxed);
+        }
+        for (partition, is_active) in wanted {
+            let runs = placed
+                .units
+                .list()
+                .iter()
+                .any(|unit| unit.partition == partition && !unit.job.state().is_final());
+            if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
+                continue;
+            }
+            if let Err(error) = placed.units.start(partition, is_active) {
+                tracing::error!(error = error.chain(), "a unit does not start here");
+            }
+            // One that fails at once is not started in a spin.
+            placed.again.insert(partition, Instant::now() + AGAIN);
+        }
+    }
+
+    fn report(&self, placed: &mut BTreeMap<Name, Placed>) {
+        let (mut reports, mut trouble) = (Vec::new(), BTreeSet::new());
+        for (job, placed) in placed {
+            let passed = placed.looked.elapsed().as_secs_f64().max(0.001);
+            placed.looked = Instant::now();
+            for unit in placed.units.list() {
+                let name =
+                    UnitName { job: job.clone(), stage: placed.stage.clone(), partition: unit.partition };
+                if unit.job.state().is_final() {
+                    trouble.insert(name);
+                    continue;
+                }
+                let counts = &unit.counts;
+                let rows = counts.rows.load(Ordering::Relaxed);
+                let before = placed.rows.insert(unit.partition, rows).unwrap_or(rows);
+                let position = counts.position.load(Ordering::Relaxed);
+                let end = counts.end.load(Ordering::Relaxed);
+                reports.push(Report {
+                    unit: name,
+                    load: (rows.saturating_sub(before) as f64 / passed) as u64,
+                    bytes: unit
+                        .job
+                        .stats()
+                        .operators
+                        .iter()
+                        .flat_map(|of| &of.tasks)
+                        .map(|task| task.state_bytes as u64)
+                        .sum(),
+                    position,
+                    ready: counts.is_known.load(Ordering::Relaxed) && position >= end,
+                });
+            }
+        }
+        let mut inner = self.lock();
+        (inner.reports, inner.trouble) = (reports, trouble);
+    }
+}
+
+/// Ends a job on this node: at once, or after what is in flight.
+fn end(placed: Placed, is_crash: bool) {
+    let Placed { units, door, thread, entrance, .. } = placed;
+    if is_crash {
+        entrance.abort();
+    } else {
+        entrance.drain();
+        for unit in units.list() {
+            if let Err(error) = units.stop(unit.partition) {
+                tracing::warn!(error = error.chain(), "a unit of a job that ends");
+            }
+        }
+    }
+    let _ = entrance.wait_timeout(AGAIN);
+    door.end();
+    if let Some(thread) = thread {
+        let _ = thread.join();
+    }
+    drop(units);
+}

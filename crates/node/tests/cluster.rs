@@ -1,0 +1,233 @@
+//! Several nodes in one process over the bus in memory: any of them takes records, and any may go.
+#![cfg(feature = "cluster")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thalweg_cluster::control::{Name, Text};
+use thalweg_connect::Replies;
+use thalweg_flow::CycleSettings;
+use thalweg_kafka::memory::{Faults, MemoryBus};
+use thalweg_node::cluster::{Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions};
+use thalweg_node::{JobFile, Node, NodeOptions};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+const JOB: &str = "
+name: j
+sources:
+  records: { type: http, time: t, max_ahead: none, lateness: 1h, schema: { n: int64, t: timestamp(ms), card: string } }
+operators:
+  some: { type: filter, input: records, where: n <> 13 }
+  features:
+    type: metrics
+    input: some
+    partition_by: [card]
+    partitions: 8
+    queries:
+      q: SELECT count(*) AS c, sum(n) AS s, last(n) AS l FROM some GROUP BY card OVER SLIDING 1 HOUR
+sinks: { out: { type: 'null', input: features } }
+";
+
+struct Site {
+    folder: tempfile::TempDir,
+    bus: MemoryBus,
+}
+
+struct Peer {
+    node: Arc<Node>,
+    cluster: Cluster,
+}
+
+impl Site {
+    fn new() -> Self {
+        let bus = MemoryBus::new(1, Faults::default());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        bus.set_time(now.as_millis() as i64);
+        Self { folder: tempfile::tempdir().unwrap(), bus }
+    }
+
+    fn join(&self, name: &str) -> Peer {
+        let node = NodeOptions::default().data_dir(self.folder.path().join(name)).workers(2).open().unwrap();
+        let node = Arc::new(node);
+        let member = MemberOptions {
+            prefix: "t".to_owned(),
+            name: Name::new(name).unwrap(),
+            host: Text::new(name).unwrap(),
+            capacity: 1,
+            address: Text::new("127.0.0.1:1").unwrap(),
+            replication: 1,
+        };
+        let cycle = CycleSettings { every: Some(Duration::from_millis(50)), bytes: None, records: None };
+        let options = ClusterOptions {
+            member,
+            partitions: None,
+            units: UnitOptions { cycle, ..UnitOptions::default() },
+            door: DoorOptions { patience: Duration::from_secs(5), ..DoorOptions::default() },
+        };
+        let bus = Arc::new(self.bus.clone());
+        let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_| {})).unwrap();
+        Peer { node, cluster }
+    }
+}
+
+impl Peer {
+    fn submit(&self) {
+        let job = JobFile::parse("j.yaml", JOB, &[]).and_then(|file| file.check(self.node.check_options()));
+        self.cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap();
+    }
+
+    /// How many units each node has, by the plan that this one knows.
+    fn spread(&self) -> BTreeMap<String, usize> {
+        let state = self.cluster.state();
+        let mut spread = BTreeMap::new();
+        for (unit, _) in state.units() {
+            if let Some(name) = state.active(unit) {
+                *spread.entry(name.as_str().to_owned()).or_default() += 1;
+            }
+        }
+        spread
+    }
+
+    fn is_spread(&self, names: &[&str]) -> bool {
+        let spread = self.spread();
+        spread.len() == names.len()
+            && spread.values().sum::<usize>() == 8
+            && names.iter().all(|name| spread.contains_key(*name))
+    }
+
+    fn has_door(&self) -> bool {
+        self.node.job("j").is_some_and(|job| job.ingress("records").is_some())
+    }
+
+    /// The lines of the replies, or `None` where the outcome is unknown.
+    fn post(&self, records: &[(i64, i64, &str)]) -> Option<Vec<String>> {
+        let lines =
+            records.iter().map(|(n, t, card)| format!("{{\"n\":{n},\"t\":{t},\"card\":\"{card}\"}}\n"));
+        let job = self.node.job("j").unwrap();
+        let body = lines.collect::<String>();
+        let submitted = job.ingress("records").unwrap().submit(body.into(), true).unwrap();
+        let mut replies: Replies = submitted.replies.unwrap();
+        let text = {
+            let mut all = std::pin::pin!(replies.all());
+            let start = Instant::now();
+            loop {
+                match all.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(text) => break text,
+                    Poll::Pending => assert!(start.elapsed() < LIMIT, "no reply"),
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let text = String::from_utf8(text.ok()?).unwrap();
+        Some(text.lines().map(str::to_owned).collect())
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const TIME: i64 = 1_700_000_000_000;
+
+/// Counts and sums of cards, as the job has to answer.
+#[derive(Default)]
+struct Recount(BTreeMap<String, (i64, i64)>);
+
+impl Recount {
+    fn check(&mut self, card: &str, n: i64, line: &str) {
+        let (count, sum) = self.0.entry(card.to_owned()).or_default();
+        (*count, *sum) = (*count + 1, *sum + n);
+        let expected = format!("\"q\":{{\"c\":{count},\"s\":{sum},\"l\":{n}}}");
+        assert!(line.contains(&expected), "expected {expected}, got {line}");
+    }
+}
+
+#[test]
+fn any_node_takes_records_and_any_may_die() {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit();
+    eventually("a alone has all", || a.is_spread(&["a"]) && a.has_door());
+    let mut recount = Recount::default();
+    let post = |peer: &Peer, recount: &mut Recount, first: i64| {
+        let cards: Vec<String> = (0..10).map(|card| format!("card {card}")).collect();
+        let records: Vec<(i64, i64, &str)> =
+            (0..10).map(|card| (first + card, TIME + first + card, cards[card as usize].as_str())).collect();
+        let lines = peer.post(&records).expect("answers");
+        assert_eq!(lines.len(), 10, "{lines:?}");
+        for ((n, _, card), line) in records.iter().zip(&lines) {
+            recount.check(card, *n, line);
+        }
+    };
+    post(&a, &mut recount, 100);
+
+    let (b, c) = (site.join("b"), site.join("c"));
+    let all = ["a", "b", "c"];
+    eventually("units on all nodes", || {
+        [&a, &b, &c].iter().all(|peer| peer.is_spread(&all) && peer.has_door())
+    });
+    for (round, peer) in (2..).zip([&a, &b, &c, &b]) {
+        post(peer, &mut recount, round * 100);
+    }
+
+    // One dies, with a third of the units; its data is gone.
+    let Peer { node, cluster } = b;
+    drop(cluster);
+    drop(node);
+    eventually("units on those that are left", || a.is_spread(&["a", "c"]) && c.is_spread(&["a", "c"]));
+    post(&a, &mut recount, 1_000);
+    post(&c, &mut recount, 1_100);
+
+    // One leaves.
+    a.cluster.leave();
+    eventually("a has left", || a.cluster.has_left() && c.is_spread(&["c"]));
+    post(&c, &mut recount, 1_200);
+}
+
+#[test]
+fn records_that_reach_no_stage_are_answered_by_the_door() {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit();
+    eventually("a has all", || a.is_spread(&["a"]) && a.has_door());
+    let lines = a.post(&[(1, TIME, "x"), (13, TIME, "x"), (2, TIME, "x")]).unwrap();
+    assert!(lines[0].contains("\"c\":1") && lines[2].contains("\"c\":2"), "{lines:?}");
+    assert!(lines[1].contains("no_answer"), "{lines:?}");
+    let job = a.node.job("j").unwrap();
+    let body = "{\"n\":\"no number\",\"t\":1,\"card\":\"x\"}\n".into();
+    let mut replies = job.ingress("records").unwrap().submit(body, true).unwrap().replies.unwrap();
+    let mut text = None;
+    eventually("a reject", || {
+        let mut all = std::pin::pin!(replies.all());
+        if let Poll::Ready(Ok(all)) = all.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            text.get_or_insert(String::from_utf8(all).unwrap());
+        }
+        text.as_ref().is_some_and(|text| !text.is_empty())
+    });
+    assert!(text.unwrap().contains("\"code\":\"parse\""));
+}
+
+#[test]
+fn a_process_whose_name_is_taken_by_a_younger_one_stops() {
+    let site = Site::new();
+    let first = site.join("a");
+    eventually("it is a member", || first.cluster.state().member(first.cluster.name()).is_some());
+    let other = Site { folder: tempfile::tempdir().unwrap(), bus: site.bus.clone() };
+    let second = other.join("a");
+    let mut failure = None;
+    eventually("the first one stops", || {
+        failure = first.cluster.failure();
+        failure.is_some()
+    });
+    let failure = failure.unwrap();
+    assert_eq!(failure.class(), thalweg_types::Class::User);
+    assert!(failure.chain().contains("name taken"), "{}", failure.chain());
+    assert!(second.cluster.failure().is_none());
+}
