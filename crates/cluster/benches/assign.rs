@@ -157,7 +157,9 @@ fn check() {
         }
         expected.assert_eq(&table);
     };
-    hold(SMALL, &expect![[r#"
+    hold(
+        SMALL,
+        &expect![[r#"
         5 nodes, 64 units
         first                 64 moved,     0 targets, plan of    646 bytes (a4c59aff), state of    2194
         settled                0 moved,     0 targets, plan of    433 bytes (fcd3931a), state of    2680
@@ -165,8 +167,11 @@ fn check() {
         joins                  0 moved,     2 targets, plan of    461 bytes (a0bde7c1), state of    2908
         loads                  0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4145
         loads, all at once     0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4145
-    "#]]);
-    hold(LARGE, &expect![[r#"
+    "#]],
+    );
+    hold(
+        LARGE,
+        &expect![[r#"
         500 nodes, 10000 units
         first              10000 moved,     0 targets, plan of 121405 bytes (ff645459), state of  167182
         settled                0 moved,     0 targets, plan of  75591 bytes (6df86bba), state of  332075
@@ -174,7 +179,8 @@ fn check() {
         joins                  0 moved,     2 targets, plan of  75623 bytes (11cabfc3), state of  332315
         loads                  0 moved,    32 targets, plan of  76168 bytes (44ed10de), state of  597317
         loads, all at once     0 moved,   308 targets, plan of  80504 bytes (1029cdac), state of  597317
-    "#]]);
+    "#]],
+    );
 }
 
 #[divan::bench(args = CASES)]

@@ -22,3 +22,6 @@ pub mod fold;
 pub mod frame;
 pub mod positions;
 mod rules;
+
+#[cfg(test)]
+mod real_data;
