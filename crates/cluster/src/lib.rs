@@ -24,3 +24,6 @@ pub mod fold;
 pub mod frame;
 pub mod positions;
 mod rules;
+
+#[cfg(test)]
+mod real_data;

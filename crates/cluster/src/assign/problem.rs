@@ -1,6 +1,6 @@
 //! The state as numbers: nodes and units by index, weights and budgets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_types::Offset;
 
@@ -28,6 +28,8 @@ pub(super) struct Node<'a> {
     pub(super) host: usize,
     /// Whether it may get units that it does not have.
     pub(super) receives: bool,
+    /// Whether it has the units that the plan in force gives to its name.
+    pub(super) keeps: bool,
     pub(super) drains: bool,
     /// The weight that it should have; 0 if it does not receive.
     pub(super) budget: i64,
@@ -62,16 +64,23 @@ impl<'a> Problem<'a> {
         let mut hosts: BTreeMap<&Text, usize> = BTreeMap::new();
         let mut nodes: Vec<Node<'_>> = Vec::with_capacity(state.members.len());
         let mut capacities = Vec::with_capacity(state.members.len());
+        // Where all are to be drained there is nobody to take their units: they keep them, and get those that are nobody's.
+        let all_drain = !state.members.values().any(|member| !member.drains && has_beaten(member));
         for (name, member) in &state.members {
             let next = hosts.len();
             let host = *hosts.entry(&member.host).or_insert(next);
-            let receives = receives(member);
+            let drains = member.drains && !all_drain;
+            let receives = !drains && has_beaten(member);
+            let keeps = member.keeps_units();
             capacities.push(if receives { i128::from(member.capacity) } else { 0 });
-            nodes.push(Node { name, host, receives, drains: member.drains, budget: 0 });
+            nodes.push(Node { name, host, receives, keeps, drains, budget: 0 });
         }
         let tasks = tasks(state, &nodes);
-        let work: i128 =
-            tasks.iter().map(|task| i128::from(task.weight) * (1 + task.replicas_wanted as i128)).sum();
+        // Replicas that find no host of their own are no work.
+        let hosts: BTreeSet<usize> =
+            nodes.iter().filter(|node| node.receives).map(|node| node.host).collect();
+        let copies = |task: &Task| (1 + task.replicas_wanted).min(hosts.len()).max(1) as i128;
+        let work: i128 = tasks.iter().map(|task| i128::from(task.weight) * copies(task)).sum();
         let capacity: i128 = capacities.iter().sum();
         for (node, own) in nodes.iter_mut().zip(&capacities) {
             node.budget = i64::try_from(work * own / capacity.max(1)).unwrap_or(i64::MAX);
@@ -82,14 +91,14 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Whether a member may get units that it does not have.
-pub(super) fn receives(member: &Member) -> bool {
-    !member.drains && (member.has_beaten() || !holds(Rule::BeatsBeforeUnits))
+/// Whether a process has shown that it does not fail at its start.
+fn has_beaten(member: &Member) -> bool {
+    member.has_beaten() || !holds(Rule::BeatsBeforeUnits)
 }
 
 fn tasks(state: &State, nodes: &[Node<'_>]) -> Vec<Task> {
     let index: BTreeMap<&Name, usize> = nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
-    let find = |name: &Name| index.get(name).copied();
+    let find = |name: &Name| index.get(name).copied().filter(|node| nodes[*node].keeps);
     let shares = Shares::of(state);
     let ignores_trouble = is_everywhere(state);
     let mut unable: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -124,15 +133,11 @@ fn tasks(state: &State, nodes: &[Node<'_>]) -> Vec<Task> {
     state.units.iter().map(task).collect()
 }
 
-/// Whether more than half of the nodes that have units name some as in trouble: then it is not the nodes, and to move
-/// units would only copy their state from one to the next.
+/// Whether more than half of the members name units as in trouble: then it is not the nodes, and to move units would only
+/// copy their state from one to the next.
 pub(super) fn is_everywhere(state: &State) -> bool {
-    let mut busy: Vec<&Name> = state.units.values().filter_map(|unit| unit.planned.as_ref()).collect();
-    busy.sort_unstable();
-    busy.dedup();
-    let members = busy.iter().filter_map(|name| state.members.get(*name));
-    let troubled = members.clone().filter(|member| member.names_trouble()).count();
-    troubled * 2 > members.count()
+    let troubled = state.members.values().filter(|member| member.names_trouble()).count();
+    troubled * 2 > state.members.len()
 }
 
 /// What each row a second, each byte and each unit weighs.

@@ -146,8 +146,14 @@ impl<'a> Solver<'a> {
             // A node in trouble works on as far as it can: it is left in small steps.
             let still = task.active.filter(|active| cause == Cause::Trouble && !task.unable.contains(active));
             let may_move = still.is_none() || self.moves < self.settings.at_once;
-            let found = self.choose(at, may_move, |_, _| true);
-            let found = found.or_else(|| still.is_none().then(|| self.choose_banned(at)).flatten());
+            let mut found = self.choose(at, may_move, |_, _| true);
+            if found.is_none() && still.is_none() {
+                // A copy that sends is worth more than those that follow on the hosts that are left.
+                for replica in std::mem::take(&mut self.chosen[at].replicas) {
+                    self.add(replica, -task.weight);
+                }
+                found = self.choose(at, true, |_, _| true).or_else(|| self.choose_banned(at));
+            }
             match (found, still) {
                 (Some((node, choice)), _) => {
                     self.moves += usize::from(still.is_some());
@@ -190,7 +196,8 @@ impl<'a> Solver<'a> {
             }
             let limit = self.settings.into;
             let may = |solver: &Self, node: usize| {
-                solver.into[node] < limit || solver.problem.tasks[at].is_ready(node)
+                let follows = solver.chosen[at].replicas.contains(&node);
+                follows || solver.into[node] < limit || solver.problem.tasks[at].is_ready(node)
             };
             if let Some((node, choice)) = self.choose(at, true, may) {
                 self.send(at, active, node, Cause::Drain, choice);

@@ -100,6 +100,8 @@ pub enum Void {
     AlreadyMember,
     /// The author of the Join had not read the Join of this incarnation. A process that reads this of its own Join exits.
     NameTaken { by: Incarnation },
+    /// The author of the Join had not read that its name ceased to be a member: a doubled Join of a former process.
+    NotReadEnd,
     /// The binary does not know the version of the log.
     TooOld { version: u32 },
     /// The author had not read its last beat.
@@ -134,6 +136,7 @@ impl fmt::Display for Void {
             Void::NotMember => f.write_str("its author is no member"),
             Void::AlreadyMember => f.write_str("its author is a member already"),
             Void::NameTaken { by } => write!(f, "incarnation {by} has taken the name"),
+            Void::NotReadEnd => f.write_str("its author had not read that its name was no member any more"),
             Void::TooOld { version } => {
                 write!(f, "the log has version {version}, which its author does not know")
             }
@@ -199,7 +202,7 @@ impl State {
             Record::Join(join) => self.join(offset, join),
             Record::Leave(leave) => {
                 self.member_of(&leave.process)?;
-                self.remove(&leave.process.name);
+                self.remove(&leave.process.name, offset);
                 self.event(offset, EventCause::Gone);
                 Ok(vec![Change::Left { process: leave.process.clone() }])
             }
@@ -247,7 +250,7 @@ impl State {
                     break;
                 }
                 for name in silent {
-                    let Some(member) = self.remove(&name) else { continue };
+                    let Some(member) = self.remove(&name, offset) else { continue };
                     let process = Process { name, incarnation: member.incarnation };
                     applied.changes.push(Change::Silent { process, heard: member.heard });
                 }
@@ -280,7 +283,7 @@ impl State {
 
     fn event(&mut self, at: Offset, cause: EventCause) {
         if self.events.is_empty() {
-            self.plan_turn = Turn { rank: 0, since: at };
+            self.plan_turn.since = at;
         }
         if self.events.len() == MAX_EVENTS {
             self.events.pop();
@@ -294,8 +297,13 @@ impl State {
     }
 
     /// Takes a member out, with what it said of its data; its units are nobody's then.
-    fn remove(&mut self, name: &Name) -> Option<Member> {
+    fn remove(&mut self, name: &Name, offset: Offset) -> Option<Member> {
         self.forget_data(name);
+        if self.gone.len() >= MAX_MEMBERS {
+            let oldest = self.gone.iter().min_by_key(|(_, offset)| **offset).map(|(name, _)| name.clone());
+            oldest.map(|oldest| self.gone.remove(&oldest));
+        }
+        self.gone.insert(name.clone(), offset);
         self.members.remove(name)
     }
 
@@ -314,6 +322,7 @@ impl State {
         }
         let Process { name, incarnation } = &join.process;
         let mut heard = offset;
+        let mut trusted = false;
         let mut ended = None;
         if let Some(member) = self.members.get(name) {
             if member.incarnation == *incarnation {
@@ -327,10 +336,14 @@ impl State {
             if holds(Rule::SilenceIsInherited) {
                 heard = member.heard;
             }
+            trusted = member.trusted || member.has_beaten();
             ended = Some(member.incarnation);
+        } else if self.gone.get(name).is_some_and(|gone| join.read <= *gone) && holds(Rule::JoinHasRead) {
+            return Err(Void::NotReadEnd);
         } else if self.members.len() >= MAX_MEMBERS {
             return Err(Void::Full { what: "members", most: MAX_MEMBERS });
         }
+        self.gone.remove(name);
         // Its disk may be another one: it reports what it has.
         self.forget_data(name);
         let member = Member {
@@ -343,6 +356,7 @@ impl State {
             newest: join.newest,
             drains: false,
             read: join.read,
+            trusted,
             heard,
             beats: VecDeque::new(),
             trouble: BTreeSet::new(),
@@ -452,6 +466,7 @@ impl State {
         }
         let mut changes = vec![Change::Planned];
         let age = self.age;
+        let mut can_go_on = plan.more;
         for (unit, state) in &mut self.units {
             let placement = plan.units.get(unit);
             let active = placement.and_then(|placement| placement.active.clone());
@@ -473,13 +488,23 @@ impl State {
                     || replicas.contains(name);
             }
         }
+        // A target that caught up before it became one says so no second time.
+        let is_ready = |state: &UnitState| {
+            state
+                .target
+                .as_ref()
+                .is_some_and(|target| state.holders.get(target).is_some_and(|holder| holder.ready))
+        };
+        can_go_on |= self.units.values().any(is_ready);
         self.plan = Some(offset);
         self.planned_age = age;
         self.events.retain(|event| event.at >= plan.read);
-        if plan.more {
+        if can_go_on {
             self.event(offset, EventCause::More);
         }
-        self.plan_turn = Turn { rank: 0, since: offset };
+        // Older members that let others plan are not waited for again, until one of them plans.
+        let rank = if holds(Rule::NextOldestMayPlan) { self.rank(&plan.process.name) } else { 0 };
+        self.plan_turn = Turn { rank, since: offset };
         Ok(changes)
     }
 

@@ -67,7 +67,7 @@ impl From<Stop> for Error {
 /// A fold that reads the log message by message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fold {
-    state: State,
+    pub(super) state: State,
     /// The state as of the last cut, until it is recorded and compared.
     cut: Option<Box<State>>,
 }

@@ -12,8 +12,9 @@ use crate::control::{Incarnation, Name, Process, Unit};
 /// Answers are hints about who *should* work: two nodes may have read the log to different places. What counts is decided
 /// by positions.
 pub trait Membership {
-    /// How a process is seen. `joined` is the offset at which it has read its own Join, if it has.
-    fn standing(&self, process: &Process, joined: Option<Offset>) -> Standing;
+    /// How a process is seen that began when the log ended at an offset: a later Join of its name by another process ends
+    /// it, whether or not it has joined itself.
+    fn standing(&self, process: &Process, began: Offset) -> Standing;
 
     /// The plan by which questions are answered, for answers that name it.
     fn plan(&self) -> Option<Offset>;
@@ -41,12 +42,10 @@ pub enum Standing {
 }
 
 impl Membership for State {
-    fn standing(&self, process: &Process, joined: Option<Offset>) -> Standing {
+    fn standing(&self, process: &Process, began: Offset) -> Standing {
         match self.member(&process.name) {
             Some(member) if member.incarnation == process.incarnation => Standing::Member,
-            Some(member) if joined.is_some_and(|joined| joined < member.joined) => {
-                Standing::Ended { by: member.incarnation }
-            }
+            Some(member) if began <= member.joined => Standing::Ended { by: member.incarnation },
             _ => Standing::Outside,
         }
     }
@@ -85,7 +84,7 @@ impl Alone {
 }
 
 impl Membership for Alone {
-    fn standing(&self, process: &Process, _: Option<Offset>) -> Standing {
+    fn standing(&self, process: &Process, _: Offset) -> Standing {
         if *process == self.process { Standing::Member } else { Standing::Outside }
     }
 

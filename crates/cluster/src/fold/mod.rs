@@ -54,7 +54,7 @@ pub const TROUBLE_LASTS: Micros = 60_000_000;
 /// How far one record moves log time at most.
 pub const LONGEST_STEP: Micros = 10_000_000;
 
-/// Members at most; further Joins are void.
+/// Members at most; further Joins are void. As many names of former members are remembered, the youngest ones.
 pub const MAX_MEMBERS: usize = 1_024;
 
 /// Jobs at most, with those that were stopped: a Spec takes the place of the job that was stopped first, or is void.
@@ -103,6 +103,8 @@ pub struct State {
     plan_turn: Turn,
     record_turn: Turn,
     pub(crate) members: BTreeMap<Name, Member>,
+    /// Offsets at which names ceased to be members.
+    gone: BTreeMap<Name, Offset>,
     pub(crate) jobs: BTreeMap<Name, Job>,
     #[serde(with = "form", rename = "stages")]
     pub(crate) units: BTreeMap<Unit, UnitState>,
@@ -131,7 +133,7 @@ pub enum EventCause {
     Ready,
     /// A job has changed or stopped.
     Job,
-    /// The last plan left moves for the next one.
+    /// The last plan left moves for the next one, or a target had caught up before it became one.
     More,
     /// The plan is old.
     Review,
@@ -164,6 +166,8 @@ pub struct Member {
     pub drains: bool,
     /// How far it had read when it last said so.
     pub read: Offset,
+    /// Whether the incarnation that it ended had beaten, or one that that one had ended.
+    trusted: bool,
     /// Its last sign of life: a beat, its Join, or the last beat of the incarnation that it ended.
     heard: Offset,
     /// Its last beats, at most [`SILENT_BEATS`].
@@ -177,6 +181,12 @@ impl Member {
     /// Whether it has beaten since it joined.
     pub fn has_beaten(&self) -> bool {
         !self.beats.is_empty()
+    }
+
+    /// Whether it has the units that the plan in force gives to its name. One that was no member when it joined has to beat
+    /// first, so that a process that fails at each start does not keep them; a quick restart does.
+    pub fn keeps_units(&self) -> bool {
+        self.has_beaten() || self.trusted || !holds(Rule::BeatsBeforeUnits)
     }
 
     /// The offset of its last beat.
@@ -294,11 +304,11 @@ impl State {
     }
 
     /// The node that has a unit: the plan names it and it is a member. Units of a node that is no member are nobody's until
-    /// the next plan; if it joins again before that, it has them again.
+    /// the next plan; if it joins again before that, it has them again from its first beat on.
     pub fn active(&self, unit: &Unit) -> Option<&Name> {
         let planned = self.units.get(unit)?.planned.as_ref()?;
-        let counts = self.members.contains_key(planned) || !holds(Rule::NobodysUntilPlanned);
-        counts.then_some(planned)
+        let keeps = self.members.get(planned).is_some_and(Member::keeps_units);
+        (keeps || !holds(Rule::NobodysUntilPlanned)).then_some(planned)
     }
 
     /// Whether every member computes a semantic version, so that a Spec with it counts.
@@ -314,7 +324,7 @@ impl State {
     }
 
     /// Whether a process may append a plan: an event is not answered, and it is the oldest member, or each older one had
-    /// twelve beats of the median to do so. One attempt for each plan in force is enough; a second one would be void.
+    /// twelve beats of the median to do so, for this plan or for the one in force. One attempt for each plan in force is enough; a second one would be void.
     pub fn may_plan(&self, process: &Process) -> bool {
         !self.events.is_empty() && self.is_among(&self.plan_turn, process)
     }
@@ -325,11 +335,16 @@ impl State {
     }
 
     fn is_among(&self, turn: &Turn, process: &Process) -> bool {
-        let Some(me) = self.members.get(&process.name) else { return false };
-        let is_older = |member: &&Member| member.has_beaten() && member.joined < me.joined;
-        me.incarnation == process.incarnation
-            && me.has_beaten()
-            && self.members.values().filter(is_older).count() <= turn.rank as usize
+        let me = self.members.get(&process.name);
+        let is_member = me.is_some_and(|me| me.incarnation == process.incarnation && me.has_beaten());
+        is_member && self.rank(&process.name) <= turn.rank
+    }
+
+    /// How many members are older, of those that have beaten.
+    fn rank(&self, name: &Name) -> u32 {
+        let joined = self.members.get(name).map_or(0, |member| member.joined);
+        let older = self.members.values().filter(|member| member.has_beaten() && member.joined < joined);
+        u32::try_from(older.count()).unwrap_or(u32::MAX)
     }
 
     /// The offset below which no record is needed: two State records, and all that follows them, are kept.

@@ -76,11 +76,12 @@ fn a_join_ends_earlier_incarnations_whose_records_are_void_then() {
     assert_eq!(log.add(Record::Plan(plan("alpha1", None, end, &[]))).void, Some(Void::NotMember));
     assert_eq!(log.add(leave("alpha1")).void, Some(Void::NotMember));
 
-    let standing = |who, joined| log.state().standing(&process(who), joined);
-    assert_eq!(standing("alpha1", Some(0)), Standing::Ended { by: process("alpha2").incarnation });
-    assert_eq!(standing("alpha2", Some(2)), Standing::Member);
-    assert_eq!(standing("alpha3", None), Standing::Outside);
-    assert_eq!(standing("beta", None), Standing::Outside);
+    let standing = |who, began| log.state().standing(&process(who), began);
+    assert_eq!(standing("alpha1", 0), Standing::Ended { by: process("alpha2").incarnation });
+    assert_eq!(standing("alpha2", 2), Standing::Member);
+    assert_eq!(standing("alpha3", 2), Standing::Ended { by: process("alpha2").incarnation });
+    assert_eq!(standing("alpha3", 3), Standing::Outside);
+    assert_eq!(standing("beta", 0), Standing::Outside);
 }
 
 #[test]
@@ -91,8 +92,13 @@ fn a_join_that_has_not_read_the_one_that_it_ends_is_void() {
     assert_eq!(log.add(late).void, Some(Void::NameTaken { by: process("alpha2").incarnation }));
     let twice = log.records[2].1.clone();
     assert_eq!(log.add(twice).void, Some(Void::AlreadyMember));
-    let standing = log.state().standing(&process("alpha2"), Some(2));
+    let standing = log.state().standing(&process("alpha2"), 2);
     assert_eq!(standing, Standing::Member);
+    // Nor is one that has left brought back by a client that repeats its Join.
+    let late = log.records[2].1.clone();
+    log.counts(leave("alpha2"));
+    assert_eq!(log.add(late).void, Some(Void::NotReadEnd));
+    log.counts(Record::Join(join("alpha2", log.end())));
 }
 
 #[test]
@@ -136,6 +142,11 @@ fn joins_and_deaths_void_no_plan() {
     let causes: Vec<_> = log.state().events().iter().map(|event| event.cause).collect();
     assert_eq!(causes, [EventCause::Gone]);
     log.counts(Record::Join(join("beta2", log.end())));
+    assert_eq!(log.state().active(&unit(1)), None);
+    log.beats("beta2", 1);
+    assert_eq!(log.state().active(&unit(1)), Some(&name("beta")));
+    // A quick restart keeps its units.
+    log.counts(Record::Join(join("beta3", log.end())));
     assert_eq!(log.state().active(&unit(1)), Some(&name("beta")));
     assert_eq!(log.state().active_units(&name("beta")), BTreeSet::from([unit(1)]));
 }
