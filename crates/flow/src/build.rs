@@ -8,7 +8,7 @@
 //! are workers, so that a pipeline crosses from worker to worker as seldom as balance allows.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -408,16 +408,20 @@ impl<'a> Builder<'a> {
         let now = Instant::now();
         let mut cells = vec![Arc::clone(&sequencer_cell)];
         let mut works = vec![Kind::Sequencer(Box::new(sequencer))];
+        let mut watched = Vec::new();
         for part in self.parts.into_iter().flatten() {
             let durable = core.order.clone().filter(|_| part.publishes);
             if let Some(durable) = &durable {
                 durable.subscribe(waker(&part.cell));
             }
-            let beginning = Beginning { now, start: self.start, durable, waker: waker(&part.cell) };
+            let passed = Arc::new(AtomicU64::new(self.start));
+            watched.push(Arc::clone(&passed));
+            let beginning = Beginning { now, start: self.start, durable, waker: waker(&part.cell), passed };
             cells.push(part.cell);
             let task = Task::new(part.inlets, part.order, part.stages, part.schedule, beginning);
             works.push(Kind::Task(Box::new(task)));
         }
+        core.watch(watched);
         core.wire(waker(&sequencer_cell), cells.iter().map(waker).collect(), move || stats.look());
         let job = Job { core: Arc::clone(&core) };
         begin(job.hold());
