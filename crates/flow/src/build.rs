@@ -8,7 +8,7 @@
 //! are workers, so that a pipeline crosses from worker to worker as seldom as balance allows.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -440,16 +440,19 @@ impl<'a> Builder<'a> {
         let stats = self.stats_view(&sequencer);
         let core = Arc::clone(&self.core);
         let now = Instant::now();
-        let mut tasks = Vec::new();
+        let (mut tasks, mut watched) = (Vec::new(), Vec::new());
         for part in self.parts.into_iter().flatten() {
             let durable = core.order.clone().filter(|_| part.publishes);
             if let Some(durable) = &durable {
                 durable.subscribe(waker(&part.cell));
             }
-            let beginning = Beginning { now, start: self.start, durable, waker: waker(&part.cell) };
+            let passed = Arc::new(AtomicU64::new(self.start));
+            watched.push(Arc::clone(&passed));
+            let beginning = Beginning { now, start: self.start, durable, waker: waker(&part.cell), passed };
             let task = Task::new(part.inlets, part.order, part.stages, part.schedule, beginning);
             tasks.push((part.cell, Box::new(task)));
         }
+        core.watch(watched);
         let wakers = std::iter::once(&sequencer_cell).chain(tasks.iter().map(|(cell, _)| cell)).map(waker);
         core.wire(waker(&sequencer_cell), wakers.collect(), move || stats.look());
         Ok(Wired { job: Job { core }, sequencer: (sequencer_cell, Box::new(sequencer)), tasks })

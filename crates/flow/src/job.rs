@@ -11,7 +11,7 @@
 //! [`JobOptions::read_only_when_full`]: crate::JobOptions::read_only_when_full
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -238,6 +238,8 @@ pub(crate) struct JobCore {
     life: Mutex<Life>,
     ended: Condvar,
     pub(crate) recent: Mutex<RecentRuns>,
+    /// By task, up to where it has worked on everything. Relaxed: an older number only keeps more.
+    passed: OnceLock<Vec<Arc<AtomicU64>>>,
     pub(crate) received: ReceivedBlocks,
     /// See [`crate::Durability::keep`].
     keep: Mutex<Option<Arc<dyn Send + Sync>>>,
@@ -302,6 +304,7 @@ impl JobCore {
             }),
             ended: Condvar::new(),
             recent: Mutex::default(),
+            passed: OnceLock::new(),
             received: ReceivedBlocks::default(),
             keep: Mutex::default(),
             wakers: OnceLock::new(),
@@ -483,13 +486,24 @@ impl JobCore {
         self.ended.notify_all();
     }
 
-    /// `SOURCE@OFFSET` of a record, as long as its run is remembered.
+    /// Of each task, where it says up to what number it has worked on everything.
+    pub(crate) fn watch(&self, passed: Vec<Arc<AtomicU64>>) {
+        let _ = self.passed.set(passed);
+    }
+
+    /// The number up to which every task has worked on everything.
+    pub(crate) fn passed(&self) -> Seq {
+        let each = self.passed.get().into_iter().flatten();
+        each.map(|passed| passed.load(Ordering::Relaxed)).min().unwrap_or(Seq::MAX)
+    }
+
+    /// `SOURCE@OFFSET` of a record, as long as its run is remembered: until every task has passed it at least.
     pub(crate) fn record_name(&self, seq: Seq) -> Option<String> {
         let place = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(seq)?;
         Some(format!("{}@{}", self.sources[place.source], place.offset))
     }
 
-    /// Source and offset of a record, as long as its run is remembered.
+    /// Source and offset of a record, likewise.
     pub(crate) fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
         let place = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(seq)?;
         Some((Arc::clone(&self.sources[place.source]), place.offset))

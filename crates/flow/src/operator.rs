@@ -269,8 +269,8 @@ impl Output<'_> {
         }
     }
 
-    /// Source and offset of a record by its order number; `None` outside a runtime, or where the record is so far
-    /// back that the sequencer no longer knows.
+    /// Source and offset of a record by its order number; `None` outside a runtime, and for a record that was made at a tick
+    /// or the like, which no source has.
     pub fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
         self.core?.place_of(seq)
     }

@@ -73,19 +73,25 @@ pub(crate) struct Place {
     pub offset: Offset,
 }
 
-/// The latest runs, so that a failure can name its record. Runs that follow each other in order and source are
-/// one; the oldest go when there are too many.
+/// The latest runs, so that a reject and a failure can name their record. Runs that follow each other in order and source
+/// are one.
+///
+/// A run is kept until every task has passed it, and then as long as there is room: the name of a record that a task works
+/// on does not depend on how far others are. Runs that some task has not passed are in the rings between it and the
+/// sequencer, which bound how many there are.
 #[derive(Default)]
 pub(crate) struct RecentRuns {
     runs: VecDeque<(SeqRange, Place)>,
+    /// How many there are when it is looked again for some that may go.
+    full: usize,
 }
 
 impl RecentRuns {
-    /// More than can be in flight in the rings of a job of usual size: a run is a block or, from a slow
-    /// source, a record.
+    /// More than are on their way in a job of usual size: a run is a block or, from a slow source, a record.
     const KEPT: usize = 1 << 16;
 
-    pub(crate) fn push(&mut self, range: SeqRange, place: Place) {
+    /// `passed` gives the number up to which every task is done.
+    pub(crate) fn push(&mut self, range: SeqRange, place: Place, passed: impl FnOnce() -> Seq) {
         if let Some((last, from)) = self.runs.back_mut()
             && last.end == range.start
             && (from.source, from.partition) == (place.source, place.partition)
@@ -94,8 +100,14 @@ impl RecentRuns {
             last.end = range.end;
             return;
         }
-        if self.runs.len() == Self::KEPT {
-            self.runs.pop_front();
+        if self.runs.len() >= self.full.max(Self::KEPT) {
+            let passed = passed();
+            while self.runs.len() >= Self::KEPT && self.runs.front().is_some_and(|(run, _)| run.end <= passed)
+            {
+                self.runs.pop_front();
+            }
+            // Not with each run, where many are on their way.
+            self.full = self.runs.len() + self.runs.len() / 64;
         }
         self.runs.push_back((range, place));
     }
@@ -115,10 +127,11 @@ mod tests {
     fn a_record_is_found_by_its_order_number() {
         let mut runs = RecentRuns::default();
         let place = |source, offset| Place { source, partition: 0, offset };
-        runs.push(SeqRange::new(1, 11), place(0, 100));
-        runs.push(SeqRange::new(11, 21), place(0, 110));
-        runs.push(SeqRange::new(22, 30), place(1, 0));
-        runs.push(SeqRange::new(30, 31), place(0, 120));
+        let nobody = || unreachable!("there is room");
+        runs.push(SeqRange::new(1, 11), place(0, 100), nobody);
+        runs.push(SeqRange::new(11, 21), place(0, 110), nobody);
+        runs.push(SeqRange::new(22, 30), place(1, 0), nobody);
+        runs.push(SeqRange::new(30, 31), place(0, 120), nobody);
         assert_eq!(runs.runs.len(), 3, "runs that follow each other are one");
         assert_eq!(runs.find(0), None);
         assert_eq!(runs.find(1), Some(place(0, 100)));
@@ -127,5 +140,25 @@ mod tests {
         assert_eq!(runs.find(29), Some(place(1, 7)));
         assert_eq!(runs.find(30), Some(place(0, 120)));
         assert_eq!(runs.find(31), None);
+    }
+
+    #[test]
+    fn a_run_is_not_forgotten_while_a_task_may_ask_for_it() {
+        let mut runs = RecentRuns::default();
+        let most = RecentRuns::KEPT as u64;
+        // Of two sources in turn, so that none is one with the run before it.
+        let mut push = |number: u64, passed: Seq| {
+            let place = Place { source: (number % 2) as usize, partition: 0, offset: number };
+            runs.push(SeqRange::new(number, number + 1), place, || passed);
+            runs.runs.len() as u64
+        };
+        (0..3 * most).for_each(|number| drop(push(number, 5)));
+        let slowest = push(3 * most, 5);
+        assert_eq!(slowest, 3 * most + 1 - 5, "no more than the slowest task has passed");
+        let kept = (3 * most + 1..5 * most).map(|number| push(number, number)).last();
+        assert!(kept.is_some_and(|kept| kept <= most + most / 32), "{kept:?}");
+        let last = 5 * most - 1;
+        assert_eq!(runs.find(last).map(|place| place.offset), Some(last));
+        assert_eq!(runs.find(5 * most), None);
     }
 }

@@ -595,7 +595,7 @@ impl Sequencer {
         let mut next = self.next;
         for Wanted { partition, count } in runs {
             let place = Place { source, partition: *partition, offset };
-            recent.push(SeqRange::new(next, next + count), place);
+            recent.push(SeqRange::new(next, next + count), place, || self.core.passed());
             (next, offset) = (next + count, offset + count);
         }
     }

@@ -31,7 +31,7 @@
 //! and run although it is not their time, or pass the hurry on to the rings that they lack themselves.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
@@ -104,6 +104,8 @@ pub(crate) struct Beginning {
     /// What it waits for if a stage publishes.
     pub durable: Option<Arc<DurableOrder>>,
     pub waker: Waker,
+    /// Learns up to where everything has been worked on.
+    pub passed: Arc<AtomicU64>,
 }
 
 pub(crate) struct Task {
@@ -115,6 +117,8 @@ pub(crate) struct Task {
     gate: Option<Gate>,
     /// Up to where everything has been worked on.
     position: Seq,
+    /// The same, for others.
+    passed: Arc<AtomicU64>,
     /// A stage publishes: it is given nothing that comes after this.
     durable: Option<Arc<DurableOrder>>,
     waker: Waker,
@@ -136,7 +140,8 @@ impl Task {
         schedule: Schedule,
         beginning: Beginning,
     ) -> Self {
-        let Beginning { now, start, durable, waker } = beginning;
+        let Beginning { now, start, durable, waker, passed } = beginning;
+        passed.store(start, Ordering::Relaxed);
         let gate =
             (schedule != Schedule::default()).then_some(Gate { schedule, base: now, due: None, open: false });
         Self {
@@ -145,6 +150,7 @@ impl Task {
             stages,
             gate,
             position: start,
+            passed,
             durable,
             waker,
             working: 0,
@@ -325,6 +331,7 @@ impl Task {
             time = done;
         }
         self.position = end;
+        self.passed.store(end, Ordering::Relaxed);
         for (inlet, cost) in self.used.drain(..) {
             self.inlets[inlet].receiver.release(cost);
         }

@@ -83,40 +83,126 @@ impl Lateness {
     }
 }
 
-/// The ids that were taken under the order number at hand. There are several where one record became several, and those are
-/// no duplicates of each other.
+/// The record that a row comes from, as its sender counts: all rows that were made of one record have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    pub sender: u64,
+    /// Where the record is in the sender's input: offset, and place in what has this offset.
+    pub position: (u64, u32),
+}
+
+/// How rows that were made of one record are recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// They follow each other under one order number, and no marker comes between them.
+    Number(Seq),
+    /// They may come at any time, in the order of their sender, before and after a restart.
+    Origin(Origin),
+}
+
+/// The ids that were taken from the record at hand: of the last order number, and of the last record of each sender. There
+/// are several where one record became several, and those are no duplicates of each other.
 #[derive(Debug)]
 pub struct TakenIds<K> {
-    seq: Option<Seq>,
+    number: Taken<Seq, K>,
+    /// The sender of whom a row came last is the last.
+    senders: Vec<(u64, Taken<(u64, u32), K>)>,
+}
+
+/// Ids of the record at one place.
+#[derive(Clone, Debug)]
+struct Taken<P, K> {
+    place: Option<P>,
     last: Option<K>,
     /// Those before the last one, where they differ.
     others: HashSet<K>,
 }
 
-impl<K> Default for TakenIds<K> {
+impl<P, K> Default for Taken<P, K> {
     fn default() -> Self {
-        Self { seq: None, last: None, others: HashSet::new() }
+        Self { place: None, last: None, others: HashSet::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash> TakenIds<K> {
-    pub fn has(&self, seq: Seq, key: &K) -> bool {
-        self.seq == Some(seq) && (self.last.as_ref() == Some(key) || self.others.contains(key))
+impl<P: PartialEq, K: Clone + Eq + Hash> Taken<P, K> {
+    fn has(&self, place: P, key: &K) -> bool {
+        self.place == Some(place) && (self.last.as_ref() == Some(key) || self.others.contains(key))
     }
 
-    /// Takes an id that it has not; numbers ascend.
-    pub fn add(&mut self, seq: Seq, key: &K) {
-        if self.seq == Some(seq) {
+    fn add(&mut self, place: P, key: &K) {
+        if self.place.as_ref() == Some(&place) {
             self.others.extend(self.last.take());
         } else if !self.others.is_empty() {
             self.others.clear();
         }
-        self.seq = Some(seq);
+        self.place = Some(place);
         match &mut self.last {
             // Most records are one each: the bytes of the id before make room for it.
             Some(last) => last.clone_from(key),
             None => self.last = Some(key.clone()),
         }
+    }
+
+    fn len(&self) -> usize {
+        self.others.len() + usize::from(self.last.is_some())
+    }
+}
+
+impl<K> Default for TakenIds<K> {
+    fn default() -> Self {
+        Self { number: Taken::default(), senders: Vec::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> TakenIds<K> {
+    /// Senders whose last record is remembered: as many as there are doors whose frames count.
+    pub const MOST_SENDERS: usize = 1_024;
+
+    /// Ids of one record of a sender that are remembered, the first ones. Another row with one of those after them is a
+    /// duplicate.
+    pub const MOST_IDS: usize = 4_096;
+
+    pub fn has(&self, identity: Identity, key: &K) -> bool {
+        match identity {
+            Identity::Number(seq) => self.number.has(seq, key),
+            Identity::Origin(Origin { sender, position }) => {
+                let taken = self.senders.iter().rev().find(|(other, _)| *other == sender);
+                taken.is_some_and(|(_, taken)| taken.has(position, key))
+            }
+        }
+    }
+
+    /// Takes an id that it has not. Numbers ascend, and positions of each sender.
+    pub fn add(&mut self, identity: Identity, key: &K) {
+        let Origin { sender, position } = match identity {
+            Identity::Number(seq) => return self.number.add(seq, key),
+            Identity::Origin(origin) => origin,
+        };
+        let taken = match self.senders.iter().rposition(|(other, _)| *other == sender) {
+            Some(place) if place + 1 == self.senders.len() => None,
+            Some(place) => Some(self.senders.remove(place)),
+            None => {
+                if self.senders.len() == Self::MOST_SENDERS {
+                    self.senders.remove(0);
+                }
+                Some((sender, Taken::default()))
+            }
+        };
+        self.senders.extend(taken);
+        if let Some((_, taken)) = self.senders.last_mut()
+            && (taken.place != Some(position) || taken.len() < Self::MOST_IDS)
+        {
+            taken.add(position, key);
+        }
+    }
+
+    /// The last record of each sender and the ids that were taken from it, in no order: what a checkpoint keeps. The sender of
+    /// whom a row came last is the last.
+    pub fn of_senders(&self) -> impl Iterator<Item = (Origin, Vec<&K>)> {
+        self.senders.iter().filter_map(|(sender, taken)| {
+            let origin = Origin { sender: *sender, position: taken.place? };
+            Some((origin, taken.others.iter().chain(&taken.last).collect()))
+        })
     }
 }
 
@@ -158,13 +244,53 @@ mod tests {
     fn ids_are_those_of_one_order_number() {
         let mut taken = TakenIds::default();
         for key in ["a", "b", "c"] {
-            assert!(!taken.has(7, &key));
-            taken.add(7, &key);
+            assert!(!taken.has(Identity::Number(7), &key));
+            taken.add(Identity::Number(7), &key);
         }
-        assert!(["a", "b", "c"].iter().all(|key| taken.has(7, key)));
-        assert!(!taken.has(8, &"c"), "another record has the id");
-        taken.add(8, &"d");
-        assert!(taken.has(8, &"d") && !taken.has(8, &"a") && !taken.has(7, &"a"));
+        let has = |taken: &TakenIds<&str>, seq, key| taken.has(Identity::Number(seq), &key);
+        assert!(["a", "b", "c"].iter().all(|key| has(&taken, 7, *key)));
+        assert!(!has(&taken, 8, "c"), "another record has the id");
+        taken.add(Identity::Number(8), &"d");
+        assert!(has(&taken, 8, "d") && !has(&taken, 8, "a") && !has(&taken, 7, "a"));
+        assert_eq!(taken.of_senders().count(), 0, "a marker comes between numbers");
+    }
+
+    fn from(sender: u64, offset: u64, place: u32) -> Identity {
+        Identity::Origin(Origin { sender, position: (offset, place) })
+    }
+
+    #[test]
+    fn ids_of_senders_are_those_of_the_last_record_of_each() {
+        let mut taken = TakenIds::default();
+        taken.add(from(1, 4, 0), &"a");
+        taken.add(from(2, 4, 0), &"b");
+        taken.add(from(1, 4, 0), &"c");
+        assert!(
+            taken.has(from(1, 4, 0), &"a")
+                && taken.has(from(1, 4, 0), &"c")
+                && taken.has(from(2, 4, 0), &"b")
+        );
+        assert!(!taken.has(from(2, 4, 0), &"a") && !taken.has(from(1, 4, 1), &"a"));
+        assert!(!taken.has(Identity::Number(4), &"a"));
+        taken.add(from(1, 4, 1), &"a");
+        assert!(!taken.has(from(1, 4, 0), &"a") && taken.has(from(1, 4, 1), &"a"));
+        let senders: Vec<u64> = taken.of_senders().map(|(origin, _)| origin.sender).collect();
+        assert_eq!(senders, [2, 1], "the last one is the last");
+    }
+
+    #[test]
+    fn what_is_remembered_of_senders_is_bounded() {
+        let mut taken = TakenIds::default();
+        for id in 0..TakenIds::<usize>::MOST_IDS + 5 {
+            taken.add(from(0, 9, 0), &id);
+        }
+        assert!(taken.has(from(0, 9, 0), &(TakenIds::<usize>::MOST_IDS - 1)));
+        assert!(!taken.has(from(0, 9, 0), &TakenIds::<usize>::MOST_IDS));
+        for sender in 1..=TakenIds::<usize>::MOST_SENDERS as u64 {
+            taken.add(from(sender, 1, 0), &0);
+        }
+        assert!(!taken.has(from(0, 9, 0), &0), "the one that was silent for longest is forgotten");
+        assert_eq!(taken.of_senders().count(), TakenIds::<usize>::MOST_SENDERS);
     }
 
     proptest! {

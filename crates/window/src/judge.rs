@@ -1,12 +1,12 @@
 //! Which records a task accepts, at what time, and what time it is then.
 //!
 //! Duplicates are judged before lateness: a request that is sent again is answered as the duplicate it is, however
-//! late it has become. Neither moves time. Records that were made of one record share its order number, and are no
+//! late it has become. Neither moves time. Records that were made of one record share its identity, and are no
 //! duplicates of each other.
 
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::ScalarBuffer;
-use thalweg_types::{LatePolicy, Lateness, Micros, Seq, TakenIds, Timeliness};
+use thalweg_types::{Identity, LatePolicy, Lateness, Micros, Origin, TakenIds, Timeliness};
 
 use crate::ids::Ids;
 use crate::key::{Key, KeyRef, for_each_key};
@@ -119,12 +119,23 @@ impl Judge {
         self.ids.as_ref().map_or(0, Ids::bytes)
     }
 
-    /// Judges records in order. `keys` are their ids, where duplicates are looked for; `seq` gives their order numbers.
+    /// The last record of each sender and the ids that were taken from it.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = (Origin, Vec<&Key>)> {
+        self.taken.of_senders()
+    }
+
+    /// Takes over an id that was taken before a checkpoint; in the order of [`Judge::taken`].
+    pub(crate) fn restore_taken(&mut self, origin: Origin, key: &Key) {
+        self.taken.add(Identity::Origin(origin), key);
+    }
+
+    /// Judges records in order. `keys` are their ids, where duplicates are looked for; `identity` says of which record each
+    /// was made.
     pub(crate) fn judge(
         &mut self,
         times: &ScalarBuffer<Micros>,
         keys: Option<&[Option<Key>]>,
-        seq: impl Fn(usize) -> Seq,
+        identity: impl Fn(usize) -> Identity,
     ) -> Verdicts {
         if self.ids.is_none()
             && let Some(verdicts) = self.all_in_order(times)
@@ -144,11 +155,11 @@ impl Judge {
         let keys = keys.unwrap_or_default();
         for row in 0..times.len() {
             let key = keys.get(row).and_then(Option::as_ref);
-            let key = key.filter(|key| !self.taken.has(seq(row), key));
+            let key = key.filter(|key| !self.taken.has(identity(row), key));
             if self.judge_one(row, key, &mut one_by_one)
                 && let Some(key) = key
             {
-                self.taken.add(seq(row), key);
+                self.taken.add(identity(row), key);
             }
         }
         let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate } = one_by_one;
@@ -242,13 +253,13 @@ mod tests {
     #[test]
     fn late_records_are_refused_or_clamped_and_move_no_time() {
         let mut judge = Judge::new(5, LatePolicy::Reject, None);
-        let verdicts = judge.judge(&vec![10, 4, 5, 20, 14].into(), None, |row| row as Seq);
+        let verdicts = judge.judge(&vec![10, 4, 5, 20, 14].into(), None, |row| Identity::Number(row as u64));
         assert_eq!(verdicts.late, [1, 4], "5 is at the bound and not late");
         assert_eq!(*verdicts.task_times, [10, 10, 10, 20, 20]);
         assert_eq!(verdicts.out_of_order, Some(vec![false, false, true, false, false]));
 
         let mut judge = Judge::new(5, LatePolicy::Clamp, None);
-        let verdicts = judge.judge(&vec![10, 4, 20, 14].into(), None, |row| row as Seq);
+        let verdicts = judge.judge(&vec![10, 4, 20, 14].into(), None, |row| Identity::Number(row as u64));
         assert_eq!(verdicts.late, [1, 3]);
         assert_eq!(*verdicts.times, [10, 5, 20, 15]);
         assert_eq!(verdicts.accepted, None);
@@ -258,7 +269,7 @@ mod tests {
     fn the_newest_record_is_the_first_that_moved_task_time_there() {
         let mut judge = Judge::new(5, LatePolicy::Reject, None);
         let mut judged = |times: Vec<Micros>| {
-            let times = judge.judge(&times.into(), None, |row| row as Seq).over_batch();
+            let times = judge.judge(&times.into(), None, |row| Identity::Number(row as u64)).over_batch();
             let rows = 0..times.after.len() as u32;
             (rows.map(|row| times.newest(row)).collect::<Vec<_>>(), times.mover())
         };
@@ -276,11 +287,12 @@ mod tests {
             [(LatePolicy::Reject, [94, 95, 150, 96]), (LatePolicy::Clamp, [95, 95, 150, 100])]
         {
             let mut judge = Judge::new(5, policy, None);
-            judge.judge(&vec![100].into(), None, |row| row as Seq);
+            judge.judge(&vec![100].into(), None, |row| Identity::Number(row as u64));
             let bound = judge.bound();
             let mut judge = Judge::new(50, policy, None);
             judge.restore(Some(100), bound);
-            let verdicts = judge.judge(&vec![94, 95, 150, 96].into(), None, |row| row as Seq);
+            let verdicts =
+                judge.judge(&vec![94, 95, 150, 96].into(), None, |row| Identity::Number(row as u64));
             assert_eq!((&*verdicts.times, &*verdicts.late), (&times[..], &[0, 3][..]), "{policy:?}");
             assert_eq!(verdicts.closed, [0], "96 is more than 50 late");
             assert_eq!(judge.bound(), Some(100));
@@ -290,7 +302,7 @@ mod tests {
     #[test]
     fn the_same_lateness_has_the_same_bound_after_a_restart() {
         let mut judge = Judge::new(5, LatePolicy::Reject, None);
-        judge.judge(&vec![100].into(), None, |row| row as Seq);
+        judge.judge(&vec![100].into(), None, |row| Identity::Number(row as u64));
         for lateness in [5, 3] {
             let mut restored = Judge::new(lateness, LatePolicy::Reject, None);
             restored.restore(Some(100), judge.bound());
@@ -304,7 +316,8 @@ mod tests {
     fn an_id_is_a_duplicate_within_the_span_of_task_time() {
         let ids = keys(&[Some("a"), Some("a"), None, None, Some("a"), Some("a")]);
         let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
-        let verdicts = judge.judge(&vec![0, 9, 9, 9, 10, 19].into(), Some(&ids), |row| row as Seq);
+        let verdicts =
+            judge.judge(&vec![0, 9, 9, 9, 10, 19].into(), Some(&ids), |row| Identity::Number(row as u64));
         assert_eq!(verdicts.duplicate, [1, 5], "at 10 the first is 10 old; at 19 the second is 9 old");
         assert_eq!(*verdicts.task_times, [0, 0, 9, 9, 10, 10], "a duplicate moves no time");
     }
@@ -313,7 +326,8 @@ mod tests {
     fn a_repeated_request_is_a_duplicate_even_when_it_has_become_late() {
         let ids = keys(&[Some("a"), Some("b"), Some("a"), Some("c")]);
         let mut judge = Judge::new(5, LatePolicy::Reject, Some(1000));
-        let verdicts = judge.judge(&vec![0, 100, 0, 0].into(), Some(&ids), |row| row as Seq);
+        let verdicts =
+            judge.judge(&vec![0, 100, 0, 0].into(), Some(&ids), |row| Identity::Number(row as u64));
         assert_eq!((verdicts.duplicate, verdicts.late), (vec![2], vec![3]));
     }
 
@@ -321,8 +335,8 @@ mod tests {
     fn records_that_were_made_of_one_are_no_duplicates_of_each_other() {
         let ids = keys(&[Some("a"), Some("b"), Some("a"), Some("a"), Some("b"), Some("c")]);
         let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
-        let mut judge = |times: Vec<Micros>, ids: &[Option<Key>], seqs: &[Seq]| {
-            judge.judge(&times.into(), Some(ids), |row| seqs[row]).duplicate
+        let mut judge = |times: Vec<Micros>, ids: &[Option<Key>], seqs: &[u64]| {
+            judge.judge(&times.into(), Some(ids), |row| Identity::Number(seqs[row])).duplicate
         };
         assert!(judge(vec![0, 0], &ids[..2], &[7, 7]).is_empty());
         let duplicate = judge(vec![0, 1, 1, 1], &ids[2..], &[7, 8, 8, 8]);

@@ -18,8 +18,8 @@ use super::faults::Served;
 fn fixtures() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let entries = std::fs::read_dir(&folder).expect("the folder of fixtures");
-    let mut found: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()).collect();
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<PathBuf> = paths.filter(|path| path.join("requests.json").exists()).collect();
     found.sort();
     assert!(!found.is_empty(), "no fixture in {}", folder.display());
     found

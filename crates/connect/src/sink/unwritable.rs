@@ -47,7 +47,7 @@ impl Refusals {
         let mut raw = Vec::new();
         for Unwritable { row, reason } in refused {
             let seq = batch.seq(row);
-            let (source, offset) = out.place_of(seq).unwrap_or_else(|| ("".into(), seq));
+            let (source, offset) = out.place_of(seq).unwrap_or_else(|| ("".into(), 0));
             raw.clear();
             self.raw.encode_row(batch, row, &mut raw);
             let reject = Reject {

@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use thalweg_types::{
-    Batch, Error, LatePolicy, Lateness, Micros, Offset, RecordPlace, Schema, Seq, TakenIds, Timeliness,
-    hash_bytes,
+    Batch, Error, Identity, LatePolicy, Lateness, Micros, Offset, RecordPlace, Schema, Seq, TakenIds,
+    Timeliness, hash_bytes,
 };
 
 use super::Element;
@@ -194,7 +194,8 @@ impl Judge {
         lists: &mut Lists,
         emit: &mut Emit<'_>,
     ) -> Result<Option<Row<'r>>, Error> {
-        let id = self.key_of(record).filter(|_| !self.taken.has(record.seq(), &self.key));
+        let identity = Identity::Number(record.seq());
+        let id = self.key_of(record).filter(|_| !self.taken.has(identity, &self.key));
         let input = &self.inputs[record.port()];
         let now = time.map_or(record.time(), |time| time.max(record.time()));
         if let Some((_, span)) = id
@@ -219,7 +220,7 @@ impl Judge {
         if let Some((mark, _)) = id {
             cache.change(&self.key, |entry| *entry = Some(Entry::Id(now)))?;
             lists.id(cache, mark, now, &self.key)?;
-            self.taken.add(record.seq(), &self.key);
+            self.taken.add(identity, &self.key);
         }
         Ok(Some(taken))
     }

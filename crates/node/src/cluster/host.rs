@@ -324,7 +324,7 @@ impl Shared {
 
     /// Has the log have the jobs that this process was started with.
     fn submit(&self, state: &State) {
-        if state.standing(self.member.process(), None) != Standing::Member {
+        if state.standing(self.member.process(), 0) != Standing::Member {
             return;
         }
         let submitted = std::mem::take(&mut self.lock().submitted);

@@ -239,7 +239,7 @@ impl Member {
             fold,
             consumer,
             producer: None,
-            joined: None,
+            began: Offset::try_from(bounds.end).unwrap_or(0),
             end: Offset::try_from(bounds.end).unwrap_or(0),
             beat: Pending::default(),
             join: Pending::default(),
@@ -278,8 +278,8 @@ struct Run {
     fold: Fold,
     consumer: Box<dyn Consumer>,
     producer: Option<Box<dyn Producer>>,
-    /// Where it has read its own Join.
-    joined: Option<Offset>,
+    /// The end of the log when the process began.
+    began: Offset,
     /// What has to be read before anything is said.
     end: Offset,
     beat: Pending,
@@ -295,7 +295,7 @@ impl Run {
     /// Reads what there is, for about a beat at most; whether there was something.
     fn read(&mut self, member: &Member) -> Result<bool, Error> {
         let (mut stopped, mut count) = (None, 0);
-        let Self { fold, consumer, beat, join, joined, plan, recorded, has_left, .. } = self;
+        let Self { fold, consumer, beat, join, plan, recorded, has_left, .. } = self;
         let me = &member.process;
         let taken = consumer.take(0, BEAT / 10, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
@@ -303,10 +303,7 @@ impl Run {
             if let Ok(control::Decoded::Record(record)) = control::decode(value) {
                 match &record {
                     Record::Beat(it) if it.process == *me => beat.came(),
-                    Record::Join(it) if it.process == *me => {
-                        *joined = Some(offset);
-                        join.came();
-                    }
+                    Record::Join(it) if it.process == *me => join.came(),
                     Record::Plan(it) if it.process == *me => plan.came(),
                     Record::State(it) if it.process == *me => recorded.came(),
                     Record::Leave(it) if it.process == *me => *has_left = true,
@@ -360,7 +357,7 @@ impl Run {
             return Ok(());
         }
         let me = &member.process;
-        match state.standing(me, self.joined) {
+        match state.standing(me, self.began) {
             Standing::Ended { by } => {
                 return Err(Error::user(format!(
                     "name taken: another process is node {:?} now (incarnation {by})",

@@ -56,7 +56,7 @@ impl RejectLines {
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
         let seq = record.seq();
-        let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.from), seq));
+        let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.from), 0));
         let received = emit.received(seq);
         let place = received.as_ref().and_then(|received| received.line);
         let file = received.as_ref().and_then(|received| received.file.clone());

@@ -7,14 +7,14 @@
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists after their
 //! lengths, texts after theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
 //! queries, version 2 with the bound of late records, version 3 with the key of tags, version 4 with
-//! `begins`, version 5 with the newest record, version 6 with the values of leaves.
+//! `begins`, version 5 with the newest record, version 6 with the values of leaves, version 7 with their pieces.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
 use std::ops::Range;
 
 use thalweg_storage::ChunkId;
-use thalweg_types::{Error, HashKey, Micros, RecordPlace};
+use thalweg_types::{Error, HashKey, Micros, Origin, RecordPlace};
 
 use super::nodes::name_of_key;
 use super::plan::Plan;
@@ -22,13 +22,14 @@ use super::queries::{QueryState, Since};
 use super::records::{FrozenRecords, Records};
 use crate::agg::Function;
 use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
+use crate::key::Key;
 use crate::query::Window as WindowKind;
 
 /// First bytes of a manifest, and the key that its checksum covers. Persisted.
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
 
 /// Version of the layout. Persisted.
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +66,9 @@ pub struct Manifest {
     pub(super) begins: Option<Micros>,
     /// The record that moved task time to where it is. Not in versions 1 to 4.
     pub(super) newest: Option<RecordPlace>,
+    /// The last record of each sender, of which more rows may come, and the ids that were taken from it. Not in versions 1
+    /// to 7.
+    pub(super) taken: Vec<(Origin, Vec<Key>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -210,6 +214,12 @@ impl Manifest {
             }
             if version > 6 {
                 self.leaves.iter().for_each(|leaf| put(out, u64::from(leaf.next_piece)));
+            }
+            if version > 7 {
+                put_list(out, &self.taken, |out, (Origin { sender, position: (offset, place) }, ids)| {
+                    [*sender, *offset, u64::from(*place)].into_iter().for_each(|number| put(out, number));
+                    put_list(out, ids, |out, id| id.save(out));
+                });
             }
         });
         out
@@ -379,6 +389,12 @@ impl Manifest {
         for leaf in leaves.iter_mut().filter(|_| version > 6) {
             leaf.next_piece = from.word("numbers of pieces")?;
         }
+        let taken = |from: &mut Reader<'_>| {
+            let (sender, offset) = (from.number("sender of ids")?, from.number("offset of ids")?);
+            let origin = Origin { sender, position: (offset, from.word("place of ids")?) };
+            Ok((origin, list(from, Key::load)?))
+        };
+        let taken = if version > 7 { list(from, taken)? } else { Vec::new() };
         Ok(Self {
             cycle,
             chunks,
@@ -402,8 +418,20 @@ impl Manifest {
             tag_key,
             begins,
             newest,
+            taken,
         })
     }
+}
+
+/// In one order, whatever the hasher of their set.
+fn sorted(ids: Vec<&Key>) -> Vec<Key> {
+    let mut ids: Vec<Key> = ids.into_iter().cloned().collect();
+    ids.sort_by_cached_key(|id| {
+        let mut bytes = Vec::new();
+        id.save(&mut bytes);
+        bytes
+    });
+    ids
 }
 
 fn put_place(out: &mut Vec<u8>, place: &usize) {
@@ -625,6 +653,7 @@ impl Manifest {
             tag_key: Some(plan.tag_key),
             begins: records.begins,
             newest: records.newest.clone(),
+            taken: records.judge.taken().map(|(origin, ids)| (origin, sorted(ids))).collect(),
         }
     }
 }

@@ -60,7 +60,7 @@ mod tags;
 use arrow_array::ArrayRef;
 use thalweg_expr::SqlError;
 use thalweg_storage::{ChunkStats, ChunkStore};
-use thalweg_types::{Batch, DataType, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
+use thalweg_types::{Batch, DataType, Error, HashKey, LatePolicy, Micros, Origin, RecordPlace, Schema};
 
 use crate::pieces::PIECE;
 use crate::plan::PlannedQuery;
@@ -309,7 +309,26 @@ impl Stage {
     /// # Errors
     /// Where the reservoir cannot be written or read back, a group cannot be read back, or an expression fails as a
     /// whole.
+    ///
+    /// Records that were made of one record share an order number, follow each other, and are not torn apart by a marker.
     pub fn answer(&mut self, batch: &Batch) -> Result<Answers, Error> {
+        self.answer_from(batch, None)
+    }
+
+    /// The same where the records that were made of one record have the same origin, one of `origins` for each record. They
+    /// may come in several batches, with those of other senders and markers between them.
+    ///
+    /// # Errors
+    /// As there, and where there is not one origin for each record.
+    pub fn answer_of(&mut self, batch: &Batch, origins: &[Origin]) -> Result<Answers, Error> {
+        if origins.len() != batch.len() {
+            let (records, origins) = (batch.len(), origins.len());
+            return Err(Error::internal(format!("{records} records were given with {origins} origins")));
+        }
+        self.answer_from(batch, Some(origins))
+    }
+
+    fn answer_from(&mut self, batch: &Batch, origins: Option<&[Origin]>) -> Result<Answers, Error> {
         let count = batch.len();
         let input = self.plan.input.project(batch);
         let evaluated = self.plan.evaluate(&input)?;
@@ -317,7 +336,7 @@ impl Stage {
         if let (Some(cache), Some(ids)) = (&mut self.cache, &ids) {
             cache.recall_ids(&mut self.records.judge, ids)?;
         }
-        let verdicts = self.records.judge(batch, ids.as_deref());
+        let verdicts = self.records.judge(batch, ids.as_deref(), origins);
         let accepted = verdicts.accepted.as_deref();
         if let Some(begins) = self.records.tell_begin(&verdicts) {
             self.plan.tell_begin(begins);

@@ -11,7 +11,7 @@ use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
 use thalweg_state::Changes;
 use thalweg_storage::{ChunkStore, SyncTicket};
-use thalweg_types::{Batch, Error, LatePolicy, Micros, RecordPlace, Schema};
+use thalweg_types::{Batch, Error, Identity, LatePolicy, Micros, Origin, RecordPlace, Schema};
 
 use super::changes::{Key, Sealed};
 use super::input::dense;
@@ -90,6 +90,11 @@ impl Records {
         let last_sealed = self.reservoir.last_sealed();
         self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
         self.newest = manifest.newest.clone();
+        if self.has_ids_of(manifest) {
+            for (origin, ids) in &manifest.taken {
+                ids.iter().for_each(|id| self.judge.restore_taken(*origin, id));
+            }
+        }
         self.count = manifest.records;
         let is_known = manifest.next_arrival > 0 || manifest.records == 0;
         self.next_arrival = is_known.then_some(manifest.next_arrival);
@@ -122,15 +127,23 @@ impl Records {
         self.id_column.as_ref().map(|column| id_keys(&dense(batch, column.place)))
     }
 
-    /// Judges and counts the records of a batch; `ids` are theirs.
-    pub(super) fn judge(&mut self, batch: &Batch, ids: Option<&[Option<key::Key>]>) -> Verdicts {
+    /// Judges and counts the records of a batch; `ids` are theirs, and `origins`, where they may come in parts.
+    pub(super) fn judge(
+        &mut self,
+        batch: &Batch,
+        ids: Option<&[Option<key::Key>]>,
+        origins: Option<&[Origin]>,
+    ) -> Verdicts {
         let count = batch.len();
         let times: ScalarBuffer<Micros> = match batch.selection() {
             None if batch.is_empty() => ScalarBuffer::from(Vec::new()),
             None => batch.times().slice(batch.row(0) as usize, count),
             Some(rows) => rows.iter().map(|row| batch.times()[*row as usize]).collect(),
         };
-        let verdicts = self.judge.judge(&times, ids, |row| batch.seq(batch.row(row)));
+        let verdicts = self.judge.judge(&times, ids, |row| match origins {
+            Some(origins) => Identity::Origin(origins[row]),
+            None => Identity::Number(batch.seq(batch.row(row))),
+        });
         self.count += count as u64;
         verdicts
     }

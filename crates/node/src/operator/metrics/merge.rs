@@ -279,7 +279,7 @@ impl Merge {
         let mut rejects = RejectsBuilder::default();
         for (row, stages) in late {
             let seq = records.seq(*row);
-            let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.spec.from), seq));
+            let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.spec.from), 0));
             let received = out.received(seq);
             let (line, file) =
                 received.as_ref().map_or((None, None), |received| (received.line, received.file.clone()));

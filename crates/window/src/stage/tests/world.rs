@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use thalweg_storage::{ChunkBudget, ChunkId, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
+use thalweg_types::Origin;
 
 use super::*;
 use crate::stage::{GroupReader, Manifest, StageHandover};
@@ -170,6 +171,20 @@ impl World {
         let to = whole(records, records.len().min(from + count));
         self.position = to;
         (to - from, self.stage.answer(&batch(&records[from..to], from as u64)).unwrap())
+    }
+
+    /// The same where records that were made of one may come in parts.
+    pub(super) fn answer_of(
+        &mut self,
+        records: &[Record],
+        origins: &[Origin],
+        count: usize,
+    ) -> (usize, Answers) {
+        let from = self.position;
+        let to = records.len().min(from + count);
+        self.position = to;
+        let batch = batch(&records[from..to], from as u64);
+        (to - from, self.stage.answer_of(&batch, &origins[from..to]).unwrap())
     }
 
     /// The scan brings some entries.
