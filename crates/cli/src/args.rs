@@ -142,6 +142,24 @@ pub(crate) struct Run {
     /// Let job files that come over HTTP refer to the secret in this environment variable; may be given several times.
     #[arg(long = "allow-env", value_name = "NAME", requires = "listen")]
     pub(crate) allow_env: Vec<String>,
+    /// Run the jobs on all nodes of a cluster, which meet at these brokers of Kafka: kafka://HOST:PORT,HOST:PORT?replication=3.
+    /// Further options are partitions (a power of two) and prefix, with which names of topics begin.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "URL", requires_all = ["node", "data_dir", "listen"])]
+    pub(crate) cluster: Option<thalweg_node::cluster::ClusterAddress>,
+    /// The name of this node in its cluster.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    pub(crate) node: Option<String>,
+    /// The machine of this node, if it is not the one whose name the system has: copies of the same state are on different
+    /// ones.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "ID", requires = "cluster")]
+    pub(crate) host_id: Option<String>,
+    /// How much work this node takes, compared with others of its cluster.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "N", requires = "cluster", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) capacity: u32,
     /// Worker threads; as many as there are cores by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
@@ -178,6 +196,10 @@ pub(crate) struct JobArgs {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Also check whether it can run on the nodes of a cluster with this address, and print how it is cut.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "URL")]
+    pub(crate) cluster: Option<thalweg_node::cluster::ClusterAddress>,
     /// Also check it against the state in this data directory: whether the job can go on with it, which queries would begin
     /// empty, and which state would be dropped. Nothing is changed, and the job may be running.
     #[arg(long, value_name = "DIR")]

@@ -17,6 +17,10 @@ pub(crate) fn check(args: &Check, options: &NodeOptions) -> Outcome {
         talk(&format!("warning: {}\n = hint: {}", overlap.message, overlap.hint));
     }
     let mut text = describe::describe(&job);
+    #[cfg(feature = "cluster")]
+    if let Some(address) = &args.cluster {
+        text.push_str(&crate::cluster::describe(&job, address).map_err(|error| Failure::at_start(&error))?);
+    }
     if let Some(folder) = &args.data_dir {
         text.push_str(&format!("state in {}\n", folder.display()));
         let news = continuing::foretell(job, folder).map_err(|error| Failure::at_start(&error))?;

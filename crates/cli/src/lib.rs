@@ -17,6 +17,8 @@
 
 mod args;
 mod check;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod generate;
 mod help;
 mod inspect;

@@ -57,6 +57,12 @@ impl Door {
         Ok(Self { control, server: server.start() })
     }
 
+    /// What answers requests, for whoever starts jobs while it runs.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn control(&self) -> Arc<NodeControl> {
+        Arc::clone(&self.control)
+    }
+
     pub(crate) fn add(&self, job: &Arc<RunningJob>) {
         self.control.add(Arc::clone(job));
     }

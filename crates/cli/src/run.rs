@@ -72,6 +72,10 @@ pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
 
     let node = Arc::new(options.open().map_err(|error| Failure::at_start(&error))?);
     let door = args.listen.map(|address| Door::open(address, &node, &args)).transpose()?;
+    #[cfg(feature = "cluster")]
+    if let (Some(address), Some(door)) = (&args.cluster, &door) {
+        return crate::cluster::run(&node, address, &args, &jobs, door, &signals);
+    }
     let mut running = start_all(&node, jobs, (args.skips, args.dropped), &signals, door.as_ref())?;
     if let Some(door) = &door {
         door.ready();

@@ -10,8 +10,12 @@
 //! * A row counts once, whoever sends it and however often: positions decide it ([`thalweg_cluster::positions`]).
 //! * A unit goes on only in the log that it came from: [`inbox`] compares topic, bounds and the last frame.
 //!
-//! Not here yet: sending between stages, doors, who runs which unit.
+//! Records enter at a `door`, which any node has; `answering` brings answers back to it. `member` reads the control log, and
+//! `host` runs what it says.
+//!
+//! Not here yet: several stages in a chain, state that comes from another node.
 
+mod address;
 mod answering;
 mod cut;
 mod door;
@@ -23,6 +27,7 @@ mod scatter;
 mod units;
 mod wire;
 
+pub use address::ClusterAddress;
 pub use answering::{Post, PostCounts, reply_topic};
 pub use cut::{Cut, Refusal, StageCut, cut};
 pub use door::{Door, DoorCounts, DoorOptions};
