@@ -760,7 +760,8 @@ impl World {
             }
             if let Some(target) = &placement.target {
                 flying += 1;
-                *into.entry(target).or_default() += 1;
+                // One that follows already copies nothing more.
+                *into.entry(target).or_default() += usize::from(!known.has(target));
             }
         }
         ensure!(flying <= SETTINGS.at_once, "{flying} units move at once");
