@@ -158,7 +158,7 @@ impl Shares {
     fn weight(&self, unit: &UnitState) -> i64 {
         let even = |part: u64| u128::from(part) / self.units.max(1);
         let by = |part: u64, value: u64, all: u128| {
-            if all == 0 { even(part) } else { u128::from(part) * u128::from(value) / all }
+            (u128::from(part) * u128::from(value)).checked_div(all).unwrap_or_else(|| even(part))
         };
         let weight = even(ALL / 4) + by(ALL / 2, unit.load, self.load) + by(ALL / 4, unit.bytes, self.bytes);
         i64::try_from(weight).unwrap_or(i64::MAX).max(1)

@@ -150,6 +150,7 @@ impl<'a> Solver<'a> {
             if found.is_none() && still.is_none() {
                 // A copy that sends is worth more than those that follow on the hosts that are left.
                 for replica in std::mem::take(&mut self.chosen[at].replicas) {
+                    self.into[replica] -= usize::from(!task.is_ready(replica));
                     self.add(replica, -task.weight);
                 }
                 found = self.choose(at, true, |_, _| true).or_else(|| self.choose_banned(at));
@@ -170,14 +171,17 @@ impl<'a> Solver<'a> {
 
     /// Makes a node the active of a unit that has none; it may have been a replica.
     fn give(&mut self, at: usize, node: usize, why: Why) {
-        let weight = self.problem.tasks[at].weight;
+        let task = &self.problem.tasks[at];
         let chosen = &mut self.chosen[at];
         chosen.active = Some(node);
         chosen.why = Some(why);
         let before = chosen.replicas.len();
         chosen.replicas.retain(|replica| *replica != node);
         if chosen.replicas.len() == before {
-            self.add(node, weight);
+            self.add(node, task.weight);
+        } else {
+            // It is on its way no more: an active catches up by itself, and says no word of it.
+            self.into[node] -= usize::from(!task.is_ready(node));
         }
     }
 

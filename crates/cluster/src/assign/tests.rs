@@ -12,6 +12,9 @@ use crate::fold::{STATE_EVERY, TROUBLE_LASTS};
 
 const SETTINGS: Settings = Settings { at_once: 8, into: 2, out_of: 4, tolerance: 16 };
 
+/// A unit, its active before and after, and why.
+type Move = (Unit, Option<Name>, Option<Name>, Option<Why>);
+
 /// A cluster whose nodes do what plans say at once, and whose leader plans while there is something to plan.
 struct Cluster {
     log: Log,
@@ -22,7 +25,7 @@ struct Cluster {
     /// Most units that were on their way in one plan.
     in_flight: usize,
     /// Units whose active changed, with the reason, plan by plan.
-    moves: Vec<(Unit, Option<Name>, Option<Name>, Option<Why>)>,
+    moves: Vec<Move>,
 }
 
 impl Cluster {

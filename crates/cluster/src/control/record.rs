@@ -329,9 +329,8 @@ impl Record {
                 })
             }
             Record::Version(version) => within("to", version.to.into(), 2, u32::MAX.into()),
-            Record::Leave(_) | Record::Drain(_) | Record::Handed(_) | Record::Stop(_) | Record::State(_) => {
-                Ok(())
-            }
+            Record::State(record) => record.state.check(),
+            Record::Leave(_) | Record::Drain(_) | Record::Handed(_) | Record::Stop(_) => Ok(()),
         }
     }
 }

@@ -191,7 +191,7 @@ impl State {
         if holds(Rule::LogTimeIsSteady) {
             self.age += appended.saturating_sub(before).clamp(0, LONGEST_STEP);
         } else {
-            self.age = self.age.saturating_add(appended.saturating_sub(before));
+            self.age = self.age.saturating_add(appended.saturating_sub(before)).max(0);
         }
         self.appended = Some(appended);
         self.records += 1;

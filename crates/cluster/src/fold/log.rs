@@ -2,8 +2,8 @@
 
 use thalweg_types::{Class, Error, Micros, Offset};
 
+use super::State;
 use super::apply::{Applied, Change, Void};
-use super::{MAX_JOBS, MAX_MEMBERS, State};
 use crate::control::{self, ControlError, Decoded, NEWEST, Record, StateRecord};
 use crate::rules::{Rule, holds};
 
@@ -81,10 +81,7 @@ pub struct Fold {
 /// # Errors
 /// [`Stop::NoBeginning`]: what came before is unknown. [`Stop::TooNew`].
 pub fn begin(first: Offset, states: impl IntoIterator<Item = StateRecord>) -> Result<Fold, Stop> {
-    let usable = |record: &StateRecord| {
-        let state = &record.state;
-        state.next >= first && state.members.len() <= MAX_MEMBERS && state.jobs.len() <= MAX_JOBS
-    };
+    let usable = |record: &StateRecord| record.state.next >= first;
     let newest = states.into_iter().filter(usable).max_by_key(|record| record.state.next);
     let state = match newest {
         Some(record) => record.state,

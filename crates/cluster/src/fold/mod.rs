@@ -54,6 +54,9 @@ pub const TROUBLE_LASTS: Micros = 60_000_000;
 /// How far one record moves log time at most.
 pub const LONGEST_STEP: Micros = 10_000_000;
 
+/// The greatest offset and log time of a state that is read.
+const FAR: i64 = 1 << 60;
+
 /// Members at most; further Joins are void. As many names of former members are remembered, the youngest ones.
 pub const MAX_MEMBERS: usize = 1_024;
 
@@ -345,6 +348,39 @@ impl State {
         let joined = self.members.get(name).map_or(0, |member| member.joined);
         let older = self.members.values().filter(|member| member.has_beaten() && member.joined < joined);
         u32::try_from(older.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Bounds that a state which was read has to keep, so that a fold that goes on from it overflows nowhere.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let within = |field: &str, got: u64, most: u64| {
+            if got <= most { Ok(()) } else { Err(format!("{field}: expected at most {most}, got {got}")) }
+        };
+        let time = |field: &str, got: Micros| {
+            if (0..=FAR).contains(&got) {
+                Ok(())
+            } else {
+                Err(format!("{field}: expected 0 to {FAR}, got {got}"))
+            }
+        };
+        within("next", self.next, FAR as u64)?;
+        within("records", self.records.into(), RECORDS_PER_STATE.into())?;
+        within("events", self.events.len() as u64, MAX_EVENTS as u64)?;
+        within("members", self.members.len() as u64, MAX_MEMBERS as u64)?;
+        within("gone", self.gone.len() as u64, MAX_MEMBERS as u64)?;
+        within("jobs", self.jobs.len() as u64, MAX_JOBS as u64)?;
+        for (field, got) in [("age", self.age), ("cut_age", self.cut_age), ("planned_age", self.planned_age)]
+        {
+            time(field, got)?;
+        }
+        self.members.values().try_for_each(|member| {
+            within("capacity", member.capacity.into(), 1 << 20)?;
+            within("beats", member.beats.len() as u64, SILENT_BEATS as u64)
+        })?;
+        self.units.values().try_for_each(|unit| {
+            within("holders", unit.holders.len() as u64, MAX_HOLDERS as u64)?;
+            within("bans", unit.bans.len() as u64, MAX_BANS as u64)?;
+            unit.bans.values().chain(&unit.troubled).try_for_each(|age| time("bans", *age))
+        })
     }
 
     /// The offset below which no record is needed: two State records, and all that follows them, are kept.

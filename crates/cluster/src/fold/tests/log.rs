@@ -62,6 +62,27 @@ fn a_state_and_the_records_after_it_are_the_whole_log() {
 }
 
 #[test]
+fn a_state_beyond_its_bounds_is_no_record() {
+    let (_, record) = full();
+    let text = String::from_utf8(control::encode(&Record::State(Box::new(record))).unwrap()).unwrap();
+    let age = text.split("\"age\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    for (is, becomes, expected) in [
+        (
+            format!("\"age\":{age}"),
+            format!("\"age\":{}", i64::MAX),
+            "age: expected 0 to 1152921504606846976, got",
+        ),
+        (format!("\"age\":{age}"), "\"age\":-1".to_owned(), "age: expected 0 to 1152921504606846976, got -1"),
+        ("\"records\":0".to_owned(), "\"records\":4294967295".to_owned(), "records: expected at most 10000"),
+        ("\"partitions\":4".to_owned(), "\"partitions\":5".to_owned(), "load: expected 5 pairs"),
+    ] {
+        assert!(text.contains(&is), "{is}");
+        let error = control::decode(text.replace(&is, &becomes).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_log_that_begins_later_without_a_state_is_refused() {
     let (_, record) = full();
     let at = record.state.next();
