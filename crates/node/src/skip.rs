@@ -90,8 +90,8 @@ impl Decoder for SkippingDecoder {
                 let place = received.as_ref().and_then(|(places, first)| {
                     let place = usize::try_from(index).ok().and_then(|index| places.get(index))?;
                     let Payload::Bytes { data, .. } = &block.payload else { return None };
-                    let raw = data.get(place.start as usize..place.end as usize)?;
-                    Some((first.map(|first| first + u64::from(place.lines)), raw.to_vec()))
+                    let raw = data.get(place.start..place.end)?;
+                    Some((first.map(|first| first + place.lines), raw.to_vec()))
                 });
                 let (line, raw) = place.unwrap_or_else(|| (None, as_json(&records, *row, schema)));
                 let file = find.as_ref().and_then(|find| find.file(block, u32::try_from(index).ok()?));

@@ -106,8 +106,11 @@ pub enum Identity {
 pub struct TakenIds<K> {
     number: Taken<Seq, K>,
     /// The sender of whom a row came last is the last.
-    senders: Vec<(u64, Taken<(u64, u32), K>)>,
+    senders: Vec<(u64, TakenOfSender<K>)>,
 }
+
+/// Ids of the record at a sender's position.
+type TakenOfSender<K> = Taken<(u64, u32), K>;
 
 /// Ids of the record at one place.
 #[derive(Clone, Debug)]

@@ -191,6 +191,11 @@ impl Stats {
     }
 }
 
+/// The bits of a NaN that is computed are the processor's choice.
+fn one_nan(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
+}
+
 /// The open intervals of a key, ascending; most keys have one, which is then in the element itself.
 struct Series {
     /// Their beginnings.
@@ -245,7 +250,7 @@ impl Element for Series {
             let mut record =
                 turn.keyed(0, &plan.key)?.time(end).set(plan.start, Timestamp::from_micros(*start));
             for (stats, figures) in self.stats(place, fields).iter().zip(&plan.figures) {
-                let values = [stats.min, stats.max, stats.mean, stats.variance()];
+                let values = [stats.min, stats.max, stats.mean, stats.variance()].map(one_nan);
                 record = record.set(figures.count, stats.count as i64);
                 for (field, value) in figures.values.iter().zip(values) {
                     record = record.set(*field, (stats.count > 0).then_some(value));

@@ -10,6 +10,7 @@ use thalweg_connect::{FormatPlugin, Options, Reach, Registry};
 use thalweg_flow::{InputId, Operator, Output, TaskInfo, collect_with_parts};
 use thalweg_state::Interrupt;
 use thalweg_storage::{ChunkBudget, Fs, IoPool, MemFs};
+use thalweg_testing::semantics::{Corpus, Digest, Random};
 use thalweg_types::{Batch, Micros, Seq, SeqRange, Seqs};
 
 use crate::backends::Backends;
@@ -71,6 +72,8 @@ struct Task<'a> {
     operator: Box<dyn Operator>,
     told: Vec<Told>,
     handed: thalweg_flow::Parts,
+    /// Order numbers of the events, ascending; each is that of its place and one where there are none.
+    numbers: Vec<Seq>,
 }
 
 impl<'a> Task<'a> {
@@ -104,7 +107,7 @@ impl<'a> Task<'a> {
             durable: durable.map(|(_, resume, _)| resume),
         };
         let operator = (job.operators[0].prepared.parts[0].factory)(&context).unwrap();
-        Self { job, operator, told: Vec::new(), handed: Vec::new() }
+        Self { job, operator, told: Vec::new(), handed: Vec::new(), numbers: Vec::new() }
     }
 
     /// The end of the input.
@@ -125,7 +128,11 @@ impl<'a> Task<'a> {
                 encoder.encode_row(&batch, row, &mut text);
                 let text = String::from_utf8(text.trim_ascii_end().to_vec()).unwrap();
                 // Calls that belong to no record emit under the number of the call.
-                let seq = if batch.seq(row) == 0 { at } else { batch.seq(row) - 1 };
+                let seq = match batch.seq(row) {
+                    0 => at,
+                    seq if self.numbers.is_empty() => seq - 1,
+                    seq => self.numbers.binary_search(&seq).expect("the number of a record") as Seq,
+                };
                 self.told.push((seq, port, batch.times()[row as usize], text));
             }
         }
@@ -133,11 +140,14 @@ impl<'a> Task<'a> {
 
     fn records(&mut self, start: Seq, records: &[&Record]) {
         // Number 0 is for elements that belong to no record.
-        let range = SeqRange::new(start + 1, start + 1 + records.len() as Seq);
+        let numbers = self.numbers.clone();
+        let number = |place: Seq| numbers.get(place as usize).copied().unwrap_or(place + 1);
+        let range = SeqRange::new(number(start), number(start + records.len() as Seq - 1) + 1);
         for port in 0..self.job.operators[0].inputs.len() {
-            let rows: Vec<(Seq, &Record)> = (start + 1..)
+            let rows: Vec<(Seq, Seq, &Record)> = (start..)
                 .zip(records.iter().copied())
                 .filter(|(_, record)| record.port == port)
+                .map(|(place, record)| (place, number(place), record))
                 .collect();
             if rows.is_empty() {
                 continue;
@@ -184,22 +194,23 @@ impl<'a> Task<'a> {
     }
 }
 
-fn batch(port: usize, range: SeqRange, rows: &[(Seq, &Record)]) -> Batch {
+/// `rows` are places, order numbers and records.
+fn batch(port: usize, range: SeqRange, rows: &[(Seq, Seq, &Record)]) -> Batch {
     use arrow_array::{
         ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray,
     };
-    let times: Vec<Micros> = rows.iter().map(|(_, record)| record.time).collect();
-    let keys = rows.iter().map(|(_, record)| record.key.map(|key| format!("k{key}")));
+    let times: Vec<Micros> = rows.iter().map(|(_, _, record)| record.time).collect();
+    let keys = rows.iter().map(|(_, _, record)| record.key.map(|key| format!("k{key}")));
     let mut columns: Vec<(&str, ArrayRef, bool)> = vec![
         ("ts", Arc::new(TimestampMicrosecondArray::from(times.clone())), false),
         ("k", Arc::new(keys.collect::<StringViewArray>()), true),
     ];
-    let values = || rows.iter().map(|(_, record)| record.value);
+    let values = || rows.iter().map(|(_, _, record)| record.value);
     if port == 0 {
         columns.push(("v", Arc::new(values().collect::<Float64Array>()), true));
         columns.push((
             "n",
-            Arc::new(Int64Array::from_iter_values(rows.iter().map(|(seq, _)| *seq as i64))),
+            Arc::new(Int64Array::from_iter_values(rows.iter().map(|(place, ..)| *place as i64 + 1))),
             false,
         ));
     } else {
@@ -210,7 +221,7 @@ fn batch(port: usize, range: SeqRange, rows: &[(Seq, &Record)]) -> Batch {
         ));
     }
     let records = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-    let seqs: Arc<[Seq]> = rows.iter().map(|(seq, _)| *seq).collect();
+    let seqs: Arc<[Seq]> = rows.iter().map(|(_, seq, _)| *seq).collect();
     Batch::new(range, records, times.into(), Seqs::Each(seqs))
 }
 
@@ -252,6 +263,17 @@ fn events(ports: usize, behind: Micros) -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
+/// Order numbers of events as another process may give them: with gaps, as markers and ticks of others make them.
+fn numbers(seed: u64, count: usize) -> Vec<Seq> {
+    let mut random = Random::new(seed);
+    let mut next = 0;
+    let number = |_| {
+        next += random.one(&[1, 1, 1, 2, 7, 1 << 33]);
+        next
+    };
+    (0..count).map(number).collect()
+}
+
 fn plain(job: &CheckedJob, events: &[Event]) -> Vec<Told> {
     let mut task = Task::new(job, None);
     task.run(events, 0, &mut std::iter::repeat(1), &mut 0);
@@ -281,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn batches_memory_and_crashes_change_nothing(
+    fn order_numbers_batches_memory_and_crashes_change_nothing(
         ((operator, events), late) in (proptest::sample::select(OPERATORS.to_vec()), any::<bool>())
             .prop_flat_map(|((operator, ports), late)| ((Just(operator), events(ports, 25)), Just(late))),
         sizes in proptest::collection::vec(1..20_usize, 1..20),
@@ -296,6 +318,8 @@ proptest! {
         for (memory, count, committed, seed) in lives.iter().copied().chain([(0, usize::MAX, 0, 0)]) {
             let mut cycle = resume.cycle;
             let mut task = Task::new(&job, Some((&fs, resume.clone(), memory)));
+            // Each process numbers records for itself.
+            task.numbers = numbers(seed, events.len());
             prop_assert!(task.operator.takes_part());
             let until = from.saturating_add(count).min(events.len());
             for stop in [from + (until - from) / 2, until] {
@@ -480,6 +504,54 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn operators_with_elements_have_the_bits_of_the_semantic_version() {
+    let mut corpus = Corpus::new("elements");
+    for (operator, ports) in OPERATORS {
+        for rules in ["lateness: 5us", "lateness: 20us, late: clamp, id: v, dedup: 60us"] {
+            let mut random = Random::new(7);
+            let (mut time, mut now) = (0, 0);
+            let event = |_| match random.below(20) {
+                0 => {
+                    now += random.below(3_000_000) as Micros;
+                    Event::Tick(now)
+                }
+                1 => Event::Mark,
+                _ => {
+                    let at = time + random.below(40) as Micros - 25;
+                    time = time.max(at);
+                    let value = match random.below(10) {
+                        0 => None,
+                        1 => Some(random.one(&[f64::NAN, -0.0, f64::INFINITY, f64::NEG_INFINITY, 1e300])),
+                        2..5 => Some(random.float()),
+                        _ => Some(random.below(40) as f64 / 4.0),
+                    };
+                    Event::Record(Record {
+                        port: random.below(ports as u64) as usize,
+                        key: (random.below(10) > 0).then(|| random.below(5) as u8),
+                        value,
+                        time: at,
+                    })
+                }
+            };
+            let events: Vec<Event> = (0..1_500).map(event).collect();
+            let job = job(operator, rules);
+            let mut task = Task::new(&job, None);
+            task.run(&events, 0, &mut std::iter::repeat(1), &mut 0);
+            task.finish(events.len());
+            let mut digest = Digest::default();
+            for (seq, port, time, text) in &task.told {
+                [*seq, *port as u64, time.cast_unsigned()]
+                    .into_iter()
+                    .for_each(|number| digest.number(number));
+                digest.text(text);
+            }
+            corpus.add(format!("{operator}, {rules}"), &digest);
+        }
+    }
+    corpus.check();
 }
 
 #[test]
