@@ -154,6 +154,9 @@ impl Post {
     }
 }
 
+/// Answers for a door, and how many they are.
+type Open = (Arc<Door>, AnswersBuilder, u64);
+
 /// The sink at the end of a unit.
 pub(super) struct AnsweringSink {
     arrived: Arc<Arrived>,
@@ -161,7 +164,7 @@ pub(super) struct AnsweringSink {
     is_active: Arc<AtomicBool>,
     lines: RecordLines,
     /// By node and incarnation of the door.
-    open: BTreeMap<(Box<str>, u64), (Arc<Door>, AnswersBuilder, u64)>,
+    open: BTreeMap<(Box<str>, u64), Open>,
 }
 
 impl AnsweringSink {

@@ -61,7 +61,7 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
         let hint = refusals.first().map(|refusal| refusal.hint.clone()).unwrap_or_default();
         refused(format!("job {:?} cannot run on several nodes: {}", job.name, all.join("; ")), hint)
     })?;
-    for source in job.sources.iter().filter(|source| !source.plugin.is_door()) {
+    if let Some(source) = job.sources.iter().find(|source| !source.plugin.is_door()) {
         return Err(refused(
             format!(
                 "job {:?} cannot run on several nodes: source {:?} is of type {}, and only http works there so far",
@@ -72,7 +72,7 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
             "run it on one node, without --cluster".to_owned(),
         ));
     }
-    for sink in job.sinks.iter().filter(|sink| sink.plugin.name() != "null") {
+    if let Some(sink) = job.sinks.iter().find(|sink| sink.plugin.name() != "null") {
         return Err(refused(
             format!(
                 "job {:?} cannot run on several nodes: sink {:?} is of type {}, and units have answers alone so far",
@@ -492,7 +492,7 @@ impl Shared {
                         .operators
                         .iter()
                         .flat_map(|of| &of.tasks)
-                        .map(|task| task.state_bytes as u64)
+                        .map(|task| task.state_bytes)
                         .sum(),
                     position,
                     ready: counts.is_known.load(Ordering::Relaxed) && position >= end,
