@@ -160,26 +160,26 @@ fn check() {
     hold(
         SMALL,
         &expect![[r#"
-        5 nodes, 64 units
-        first                 64 moved,     0 targets, plan of    646 bytes (a4c59aff), state of    2194
-        settled                0 moved,     0 targets, plan of    433 bytes (fcd3931a), state of    2680
-        leaves                13 moved,     0 targets, plan of    487 bytes (f65863f1), state of    2506
-        joins                  0 moved,     2 targets, plan of    461 bytes (a0bde7c1), state of    2908
-        loads                  0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4145
-        loads, all at once     0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4145
-    "#]],
+            5 nodes, 64 units
+            first                 64 moved,     0 targets, plan of    646 bytes (a4c59aff), state of    2284
+            settled                0 moved,     0 targets, plan of    433 bytes (fcd3931a), state of    2770
+            leaves                13 moved,     0 targets, plan of    487 bytes (f65863f1), state of    2593
+            joins                  0 moved,     2 targets, plan of    461 bytes (a0bde7c1), state of    3014
+            loads                  0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4235
+            loads, all at once     0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4235
+        "#]],
     );
     hold(
         LARGE,
         &expect![[r#"
-        500 nodes, 10000 units
-        first              10000 moved,     0 targets, plan of 121405 bytes (ff645459), state of  167182
-        settled                0 moved,     0 targets, plan of  75591 bytes (6df86bba), state of  332075
-        leaves                20 moved,     0 targets, plan of  75750 bytes (5d72b08c), state of  331893
-        joins                  0 moved,     2 targets, plan of  75623 bytes (11cabfc3), state of  332315
-        loads                  0 moved,    32 targets, plan of  76168 bytes (44ed10de), state of  597317
-        loads, all at once     0 moved,   308 targets, plan of  80504 bytes (1029cdac), state of  597317
-    "#]],
+            500 nodes, 10000 units
+            first              10000 moved,     0 targets, plan of 121405 bytes (ff645459), state of  175192
+            settled                0 moved,     0 targets, plan of  75591 bytes (6df86bba), state of  340085
+            leaves                20 moved,     0 targets, plan of  75750 bytes (5d72b08c), state of  339902
+            joins                  0 moved,     2 targets, plan of  75623 bytes (11cabfc3), state of  340341
+            loads                  0 moved,    32 targets, plan of  76168 bytes (44ed10de), state of  605327
+            loads, all at once     0 moved,   308 targets, plan of  80504 bytes (1029cdac), state of  605327
+        "#]],
     );
 }
 

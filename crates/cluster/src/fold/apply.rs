@@ -421,8 +421,13 @@ impl State {
                 }
             }
         }
+        // Where most nodes were in trouble nothing was moved: now it may be the others alone.
+        let is_well = !before.is_empty() && trouble.is_empty();
         if let Some(member) = self.members.get_mut(name) {
             member.trouble = trouble;
+        }
+        if is_well && self.members.values().any(Member::names_trouble) {
+            events.insert(0);
         }
         for event in events {
             self.event(offset, if event == 0 { EventCause::Trouble } else { EventCause::Ready });

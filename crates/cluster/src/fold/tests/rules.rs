@@ -228,6 +228,21 @@ fn trouble_is_an_event_once_and_bars_the_node_for_a_minute() {
 }
 
 #[test]
+fn a_node_that_gets_well_is_an_event_while_others_are_in_trouble() {
+    let mut log = Log::with(&["alpha", "beta"]);
+    log.counts(Record::Spec(spec(1, 2, 0)));
+    let first = plan("alpha", None, log.end(), &[placed("alpha"), placed("beta")]);
+    let at = log.counts(Record::Plan(first));
+    in_trouble(&mut log, "alpha", 0);
+    in_trouble(&mut log, "beta", 1);
+    log.counts(Record::Plan(plan("alpha", Some(at), log.end(), &[placed("alpha"), placed("beta")])));
+    log.beats("alpha", 1);
+    assert_eq!(log.state().events().len(), 1);
+    log.beats("beta", 1);
+    assert_eq!(log.state().events().len(), 1, "nobody is in trouble any more");
+}
+
+#[test]
 fn a_target_that_catches_up_is_an_event_and_a_former_active_hands_over_once() {
     let mut log = Log::with(&["alpha", "beta"]);
     log.counts(Record::Spec(spec(1, 1, 0)));
