@@ -338,3 +338,126 @@ fn a_topic_that_does_not_exist_is_named_at_the_start() {
     assert!(ended.stderr.contains("look up topic \"no-such-topic\""), "{}", ended.stderr);
     assert!(ended.stderr.contains("make the topic first"), "{}", ended.stderr);
 }
+
+/// Three nodes of a cluster, each a process, of which one is killed and one leaves.
+#[cfg(feature = "cluster")]
+mod cluster {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::super::{Run, lasting_port, signal};
+    use super::*;
+
+    const JOB: &str = "\
+name: NAME
+sources:
+  payments: { type: http, time: ts, max_ahead: none, lateness: 1h, schema: { ts: timestamp(ms), card: string } }
+operators:
+  features:
+    type: metrics
+    input: payments
+    partition_by: [card]
+    partitions: 8
+    queries: { n: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR }
+sinks: { out: { type: 'null', input: features } }
+";
+
+    struct Node {
+        run: Run,
+        port: u16,
+        log: String,
+    }
+
+    fn start(place: &Place, prefix: &str, name: &str) -> Node {
+        let port = lasting_port();
+        let address = format!("kafka://{}?replication=1&prefix={prefix}", broker());
+        let listen = port.to_string();
+        let mut command = place.command(&["run", "job.yaml", "--cluster", &address, "--node", name]);
+        command.args(["--host-id", name, "--listen", &listen, "--data-dir", name]);
+        let log = format!("{name}.log");
+        let file = std::fs::File::options().create(true).append(true).open(place.path().join(&log));
+        command.stderr(file.expect("a log")).stdout(Stdio::null());
+        Node { run: Run(Some(command.spawn().expect("the binary runs"))), port, log }
+    }
+
+    /// The status of a request and its body; `None` where nobody answers it.
+    fn post(node: &Node, job: &str, body: &str) -> Option<(u32, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", node.port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+        let head = format!(
+            "POST /v1/jobs/{job}/sources/payments HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).ok()?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said).ok()?;
+        let status = said.split(' ').nth(1)?.parse().ok()?;
+        Some((status, said))
+    }
+
+    /// What was sent of each card: at least so many records count, and at most so many more.
+    #[derive(Default)]
+    struct Cards(BTreeMap<String, (u64, u64)>);
+
+    impl Cards {
+        /// Sends a record of each of some cards, again and again until it is answered. Each answer is exact, but for
+        /// records whose outcome is unknown.
+        fn send(&mut self, node: &Node, job: &str) {
+            for card in 0..24 {
+                let card = format!("c{card}");
+                let (known, unknown) = self.0.entry(card.clone()).or_default();
+                let body = format!("{{\"ts\":1700000000000,\"card\":\"{card}\"}}");
+                let n = eventually("an answer", || {
+                    let said = post(node, job, &body);
+                    match said {
+                        Some((200, said)) if said.contains("\"n\":{\"n\":") => {
+                            let (_, count) = said.split_once("\"n\":{\"n\":")?;
+                            count.split_once('}')?.0.parse::<u64>().ok()
+                        }
+                        Some((404 | 503, _)) => None,
+                        Some((400..500, said)) => panic!("{said}"),
+                        _ => {
+                            *unknown += 1;
+                            None
+                        }
+                    }
+                });
+                *known += 1;
+                assert!((*known..=*known + *unknown).contains(&n), "{card}: {n} of {known} and {unknown}");
+                // What is known now was counted; what is not there will never be.
+                (*known, *unknown) = (n, 0);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs Kafka"]
+    fn any_node_answers_and_any_may_be_killed_or_leave() {
+        let job = format!("cards{}", std::process::id());
+        let prefix = format!("cluster-{}", std::process::id());
+        let place = Place::with(&[("job.yaml", &JOB.replace("NAME", &job))]);
+        let mut cards = Cards::default();
+        let a = start(&place, &prefix, "a");
+        cards.send(&a, &job);
+        let (b, c) = (start(&place, &prefix, "b"), start(&place, &prefix, "c"));
+        for node in [&b, &c, &a] {
+            cards.send(node, &job);
+        }
+        b.run.kill();
+        for node in [&a, &c, &a] {
+            cards.send(node, &job);
+        }
+        let mut c = c;
+        signal(c.run.child(), "-TERM");
+        eventually("c leaves", || c.run.has_ended().then_some(()));
+        assert!(place.read(&c.log).contains("has left the cluster"), "{}", place.read(&c.log));
+        cards.send(&a, &job);
+        // It goes on from its own commits and the log.
+        let b = start(&place, &prefix, "b");
+        cards.send(&b, &job);
+        drop((a, b));
+        // Nobody else's clock or order decides anything: the last one begins with all of it.
+        let d = start(&place, &prefix, "d");
+        cards.send(&d, &job);
+    }
+}
