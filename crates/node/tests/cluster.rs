@@ -65,7 +65,7 @@ impl Site {
             member,
             partitions: None,
             units: UnitOptions { cycle, ..UnitOptions::default() },
-            door: DoorOptions { patience: Duration::from_secs(5), ..DoorOptions::default() },
+            door: DoorOptions { patience: Duration::from_secs(30), ..DoorOptions::default() },
         };
         let bus = Arc::new(self.bus.clone());
         let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_| {})).unwrap();

@@ -63,7 +63,8 @@ fn every_task_sees_the_same_controls_at_the_same_numbers() {
     clock.advance(1_900_000);
     records.wait_until("the third tick", |tasks| ticks(tasks) == 3);
     job.drain();
-    assert_eq!(job.state(), JobState::Draining);
+    // It may have ended by now.
+    assert!(matches!(job.state(), JobState::Draining | JobState::Done));
     assert_eq!(finish(&job), JobState::Done);
 
     let seen = controls(&records, 0);

@@ -440,6 +440,8 @@ impl Shared {
                 let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
                 if since.elapsed() >= GRACE || unit.job.state().is_final() {
                     placed.leaving.remove(&unit.partition);
+                    // It may be given back at once.
+                    placed.again.remove(&unit.partition);
                     if let Err(error) = placed.units.stop(unit.partition) {
                         tracing::warn!(error = error.chain(), "a unit that goes elsewhere");
                     }
