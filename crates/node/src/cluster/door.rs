@@ -33,6 +33,7 @@ use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange}
 use super::answering::reply_topic;
 use super::cut::StageCut;
 use super::scatter::{Origin, Scatter};
+use crate::durable::new_run;
 
 /// How often a door looks for what has waited for too long.
 const LOOK: Duration = Duration::from_millis(100);
@@ -374,14 +375,8 @@ impl Door {
     }
 }
 
-/// A number for a door that begins.
-fn new_incarnation() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(std::process::id()).max(1)
-}
-
 fn begin(stage: &StageCut, node: &Arc<str>, options: &DoorOptions, passed: Seq) -> Sending {
-    let incarnation = new_incarnation();
+    let incarnation = new_run();
     let sender = Sender { spec: 1, origin: Sent::Door { incarnation }, lineage: None };
     let scatter = Scatter::new(stage, sender, options.frames, |_| Mark::START);
     Sending {

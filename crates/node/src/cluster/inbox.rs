@@ -241,8 +241,7 @@ impl Inbox {
             self.of
         ))
         .with_hint(
-            "bring the topic back as it was; or have the unit begin elsewhere: remove its folder, and it goes on from a \
-             snapshot of another node",
+            "bring the topic back as it was; or remove the unit's folder, and it reads the log from its beginning",
         )
     }
 
@@ -307,7 +306,7 @@ impl Inbox {
             (None, Err(error)) if error.problem == Problem::OutOfRange => {
                 let message = format!("the unit's place in {of} is gone: {error}");
                 Err(Error::corrupt(message)
-                    .with_hint("give the topic a longer retention; the unit goes on from a newer snapshot"))
+                    .with_hint("nothing may be deleted from the topic of a stage: set its `retention.ms` and `retention.bytes` to -1"))
             }
             (None, Err(error)) => Err(error.into()),
         }

@@ -21,6 +21,8 @@ use thalweg_kafka::{
 };
 use thalweg_types::{Error, Offset, SEMANTICS};
 
+use crate::durable::new_run;
+
 /// How often a node beats.
 const BEAT: Duration = Duration::from_millis(250);
 
@@ -125,8 +127,7 @@ struct Inner {
 
 impl Member {
     pub fn new(bus: Arc<dyn Bus>, options: MemberOptions) -> Arc<Self> {
-        use std::hash::{BuildHasher as _, RandomState};
-        let incarnation = Incarnation(RandomState::new().hash_one(std::process::id()).max(1));
+        let incarnation = Incarnation(new_run());
         let process = Process { name: options.name.clone(), incarnation };
         let inner =
             Inner { state: Arc::new(State::new()), wanted: Vec::new(), is_leaving: false, is_over: false };

@@ -208,7 +208,7 @@ pub(crate) fn of_run(identity: u64, run: u64) -> u64 {
     }
 }
 
-/// A number for a job that begins.
+/// A number for a job, a door or a process that begins.
 pub(crate) fn new_run() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::process::id()).max(1)
