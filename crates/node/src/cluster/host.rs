@@ -266,8 +266,8 @@ impl Drop for Cluster {
 struct Following(Arc<Shared>);
 
 impl Work for Following {
-    fn follow(&mut self, state: &State, _: &Name) {
-        self.0.lock().news = Some(Arc::new(state.clone()));
+    fn follow(&mut self, state: &Arc<State>) {
+        self.0.lock().news = Some(Arc::clone(state));
         self.0.changed.notify_all();
     }
 

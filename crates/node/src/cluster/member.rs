@@ -51,7 +51,7 @@ pub struct MemberOptions {
 /// What a node does with what the log says.
 pub trait Work: Send {
     /// The log says something else than before: who has which unit, which jobs run.
-    fn follow(&mut self, state: &State, me: &Name);
+    fn follow(&mut self, state: &Arc<State>);
 
     /// How the units on this node are.
     fn reports(&mut self) -> Vec<Report>;
@@ -197,7 +197,7 @@ impl Member {
             if has_news {
                 let state = Arc::new(run.fold.state().clone());
                 self.lock().state = Arc::clone(&state);
-                work.follow(&state, &self.options.name);
+                work.follow(&state);
             }
             if is_leaving && run.has_left(self) {
                 return Ok(());
