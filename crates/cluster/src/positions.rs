@@ -9,14 +9,23 @@
 //! * a frame that begins after it is a *gap*: rows between were lost. It is dropped whole and nothing of it counts;
 //!   the receiver goes on with the next frame, and the sender has to send from an earlier mark.
 //!
-//! Invariant: the marks of an origin never move back.
+//! Doors come and go, one with each start of a node, so the receiver remembers the [`MAX_DOORS`] whose last frames are
+//! youngest in its log (cluster rules, 4). All copies of a receiver read the same log, and forget alike. A frame of a door
+//! that is not remembered counts only if nothing came before it: so the frames of a forgotten one are gaps.
 //!
-//! Not here: what is done about a gap, and how many doors are remembered.
+//! Invariant: the marks of an origin never move back, as long as it is remembered.
+//!
+//! Not here: what is done about a gap.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use thalweg_types::Offset;
+
+use crate::rules::{Rule, holds};
+
+/// Doors that a receiver remembers.
+pub const MAX_DOORS: usize = 1_024;
 
 /// Where a row is in a partition of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,42 +100,116 @@ pub enum Verdict {
 }
 
 /// Up to which mark a receiver has the rows of each origin. Part of its checkpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Through(BTreeMap<Origin, Mark>);
+#[derive(Clone, Debug, Default)]
+pub struct Through {
+    units: BTreeMap<Origin, Mark>,
+    /// By incarnation, with the turn of the last frame.
+    doors: BTreeMap<u64, (Mark, u64)>,
+    /// The same doors by their turns.
+    turns: BTreeMap<u64, u64>,
+    /// Above those of all doors.
+    next_turn: u64,
+}
 
 impl Through {
     /// The mark of an origin; that of an unknown one is [`Mark::START`].
     pub fn of(&self, origin: Origin) -> Mark {
-        self.0.get(&origin).copied().unwrap_or(Mark::START)
+        let known = match origin {
+            Origin::Unit { .. } => self.units.get(&origin).copied(),
+            Origin::Door { incarnation } => self.doors.get(&incarnation).map(|(mark, _)| *mark),
+        };
+        known.unwrap_or(Mark::START)
     }
 
-    /// Takes a frame that begins at `after`; `marks` are the marks after each of its rows, in ascending order.
+    /// Takes the next frame of the log, which begins at `after`; `marks` are the marks after each of its rows, in ascending
+    /// order.
     pub fn take(&mut self, origin: Origin, after: Mark, marks: &[Mark]) -> Verdict {
         let through = self.of(origin);
-        if after > through {
-            return Verdict::Gap(through);
+        let last = marks.last().copied().unwrap_or(Mark::START).max(through);
+        let verdict = match after > through && (holds(Rule::UnknownBeginAtZero) || self.knows(origin)) {
+            true => Verdict::Gap(through),
+            false => Verdict::From(marks.partition_point(|mark| *mark <= through)),
+        };
+        let counts = matches!(verdict, Verdict::From(_));
+        match origin {
+            Origin::Unit { .. } if counts && last > through => {
+                self.units.insert(origin, last);
+            }
+            Origin::Unit { .. } => {}
+            // A gap of one that is known is a sign of life, too.
+            Origin::Door { incarnation } if counts || self.knows(origin) => {
+                self.heard(incarnation, if counts { last } else { through });
+            }
+            Origin::Door { .. } => {}
         }
-        if let Some(last) = marks.last().filter(|last| **last > through) {
-            self.0.insert(origin, *last);
-        }
-        Verdict::From(marks.partition_point(|mark| *mark <= through))
+        verdict
     }
 
-    /// Origins and their marks, in the order of origins.
+    fn knows(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Unit { .. } => self.units.contains_key(&origin),
+            Origin::Door { incarnation } => self.doors.contains_key(&incarnation),
+        }
+    }
+
+    /// Makes a door the youngest, and forgets the oldest one if there are too many.
+    fn heard(&mut self, incarnation: u64, mark: Mark) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        if let Some((_, before)) = self.doors.insert(incarnation, (mark, turn))
+            && holds(Rule::YoungestDoorsStay)
+        {
+            self.turns.remove(&before);
+        }
+        self.turns.insert(turn, incarnation);
+        while self.doors.len() > MAX_DOORS && holds(Rule::DoorsAreFew) {
+            let Some((_, oldest)) = self.turns.pop_first() else { break };
+            self.doors.remove(&oldest);
+        }
+    }
+
+    /// Origins and their marks: units in ascending order, then doors from the one whose last frame is oldest.
     pub fn iter(&self) -> impl Iterator<Item = (Origin, Mark)> + '_ {
-        self.0.iter().map(|(origin, mark)| (*origin, *mark))
+        let units = self.units.iter().map(|(origin, mark)| (*origin, *mark));
+        let doors = self.turns.values().filter_map(|incarnation| {
+            let (mark, _) = self.doors.get(incarnation)?;
+            Some((Origin::Door { incarnation: *incarnation }, *mark))
+        });
+        units.chain(doors)
     }
 }
 
+impl PartialEq for Through {
+    /// Turns are compared by their order: one that goes on from a checkpoint has others.
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Through {}
+
 impl FromIterator<(Origin, Mark)> for Through {
+    /// Takes what [`Through::iter`] gives.
     fn from_iter<T: IntoIterator<Item = (Origin, Mark)>>(marks: T) -> Self {
-        Self(marks.into_iter().collect())
+        let mut through = Self::default();
+        for (origin, mark) in marks {
+            match origin {
+                Origin::Unit { .. } => {
+                    through.units.insert(origin, mark);
+                }
+                Origin::Door { incarnation } => through.heard(incarnation, mark),
+            }
+        }
+        through
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
+    use crate::rules::without;
 
     const UNIT: Origin = Origin::Unit { stage: 1, partition: 7 };
     const DOOR: Origin = Origin::Door { incarnation: 9 };
@@ -172,5 +255,86 @@ mod tests {
         let kept: Through = through.iter().collect();
         assert_eq!(kept, through);
         assert_eq!(kept.iter().map(|(origin, _)| origin).collect::<Vec<_>>(), [UNIT, DOOR]);
+    }
+
+    /// What a receiver that remembers everything keeps of doors, the slow way: oldest first.
+    #[derive(Default)]
+    struct Remembered(Vec<(u64, Mark)>);
+
+    impl Remembered {
+        fn take(&mut self, incarnation: u64, after: Mark, marks: &[Mark]) -> Verdict {
+            let at = self.0.iter().position(|(known, _)| *known == incarnation);
+            let through = at.map_or(Mark::START, |at| self.0[at].1);
+            if after > through {
+                if let Some(at) = at {
+                    self.0[at..].rotate_left(1);
+                }
+                return Verdict::Gap(through);
+            }
+            at.map(|at| self.0.remove(at));
+            self.0.push((incarnation, marks.last().copied().unwrap_or(through).max(through)));
+            if self.0.len() > MAX_DOORS {
+                self.0.remove(0);
+            }
+            Verdict::From(marks.iter().filter(|mark| **mark <= through).count())
+        }
+    }
+
+    /// Frames of more doors than are remembered, some of them doubled and some lost, to a receiver that goes on from its
+    /// checkpoint now and then. What differs from the slow way first.
+    fn doors(seed: u64) -> Result<(), String> {
+        let mut rng = Rng::with_seed(seed);
+        let (mut through, mut slow) = (Through::default(), Remembered::default());
+        let mut sent: Vec<Mark> = vec![Mark::START; MAX_DOORS + 40];
+        for step in 0..12_000_u64 {
+            // Some are heard often.
+            let most = if rng.bool() { 300 } else { sent.len() };
+            let door = rng.usize(..most);
+            let before = sent[door];
+            let first = if rng.u8(..) < 20 { Mark::START } else { before };
+            let marks: Vec<Mark> =
+                (1..=rng.u64(0..3)).map(|row| mark(before.position.offset + row, 0, 1)).collect();
+            sent[door] = marks.last().copied().unwrap_or(before);
+            if rng.u8(..) < 10 {
+                continue;
+            }
+            let got = through.take(Origin::Door { incarnation: door as u64 }, first, &marks);
+            let expected = slow.take(door as u64, first, &marks);
+            if got != expected {
+                return Err(format!("frame {step} of door {door}: {got:?}, expected {expected:?}"));
+            }
+            if rng.u16(..1_000) == 0 {
+                through = through.iter().collect();
+            }
+            if through.doors.len() > MAX_DOORS {
+                return Err(format!("{} doors are remembered", through.doors.len()));
+            }
+        }
+        let kept: Vec<_> = through.iter().collect();
+        let expected: Vec<_> = slow
+            .0
+            .iter()
+            .map(|(incarnation, mark)| (Origin::Door { incarnation: *incarnation }, *mark))
+            .collect();
+        if kept == expected { Ok(()) } else { Err("other doors are remembered".to_owned()) }
+    }
+
+    #[test]
+    fn the_doors_that_were_heard_last_are_remembered() {
+        for seed in 0..20 {
+            doors(seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+    }
+
+    #[test]
+    fn each_rule_of_doors_that_is_taken_away_is_missed() {
+        for (rule, text) in [
+            (Rule::DoorsAreFew, "doors are remembered"),
+            (Rule::YoungestDoorsStay, "expected"),
+            (Rule::UnknownBeginAtZero, "expected Gap"),
+        ] {
+            let found = without(Some(rule), || doors(0)).expect_err("nothing goes wrong");
+            assert!(found.contains(text), "{rule:?}: {found}");
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! The rules of membership and assignment by name, so that tests can take one away.
+//! The rules of membership, assignment and positions by name, so that tests can take one away.
 //!
-//! Each rule is there because a schedule goes wrong without it. The model test (`fold::tests::model`) takes away one
-//! after the other and has to find such a schedule. Outside of tests every rule holds, and costs nothing to ask for.
+//! Each rule is there because a schedule goes wrong without it. The model tests (`fold::tests::model`,
+//! `positions::tests`, `times::tests`) take away one after the other and have to find such a schedule. Outside of tests every rule holds, and costs nothing to ask for.
 
 /// A rule that a test can take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,20 @@ pub(crate) enum Rule {
     DrainedLoseUnits,
     /// No node has much more than its share.
     SharesAreEven,
+    /// A receiver remembers so many doors, and no more.
+    DoorsAreFew,
+    /// Those stay whose last frames are youngest.
+    YoungestDoorsStay,
+    /// A frame of an origin that is not known counts only if it is the first.
+    UnknownBeginAtZero,
+    /// A stage judges by the least of the times of those that send to it.
+    LeastTimeHolds,
+    /// One of which nothing has come yet holds the time back.
+    UnheardHold,
+    /// One that has been silent for long holds nothing.
+    SilentDoNotHold,
+    /// The time that is held never goes back.
+    HeldNeverGoesBack,
 }
 
 #[cfg(test)]
