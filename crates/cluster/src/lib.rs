@@ -7,6 +7,7 @@
 //! * [`frame`]: one message of rows, as bytes.
 //! * [`answers`]: answers on their way back to who waits for them.
 //! * [`positions`]: where a row is, and which rows a receiver counts.
+//! * [`times`]: the time by which a stage judges rows that others send to it.
 //! * [`control`]: the records of the control log, as JSON.
 //! * [`fold`]: members and the plan in force, as a function of that log.
 //! * [`assign`]: which node has which unit: the plan that answers a state.
@@ -24,6 +25,7 @@ pub mod fold;
 pub mod frame;
 pub mod positions;
 mod rules;
+pub mod times;
 
 #[cfg(test)]
 mod real_data;

@@ -17,6 +17,9 @@ pub enum LatePolicy {
     Clamp,
 }
 
+/// How much less than task time the time may be by which records are judged, where others hold it ([`Lateness::hold`]).
+pub const CATCH_UP: Micros = 600_000_000;
+
 /// Which records of a stream are late, and their treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lateness {
@@ -26,6 +29,8 @@ pub struct Lateness {
     /// What is below it is late whatever `allowed` is: time moved on while that was smaller. As long as `allowed` is the
     /// same, `task time − allowed` is never below it.
     floor: Micros,
+    /// Records are judged by this time where it is less than task time.
+    held: Option<Micros>,
 }
 
 /// A record as [`Lateness`] sees it.
@@ -42,13 +47,25 @@ pub enum Timeliness {
 
 impl Lateness {
     pub fn new(allowed: Micros, policy: LatePolicy) -> Self {
-        Self { allowed, policy, floor: Micros::MIN }
+        Self { allowed, policy, floor: Micros::MIN, held: None }
     }
 
     /// With the time below which records were late for good at the last commit.
     #[must_use]
     pub fn with_floor(self, floor: Micros) -> Self {
         Self { floor, ..self }
+    }
+
+    /// Judges by `time` where that is less than task time, by at most [`CATCH_UP`]: records come from several places, and some
+    /// of these are not as far as others.
+    pub fn hold(&mut self, time: Micros) {
+        self.held = self.held.max(Some(time));
+    }
+
+    /// The time by which records are judged at task time `now`, less what is allowed.
+    pub fn closed(&self, now: Micros) -> Micros {
+        let held = self.held.map_or(now, |held| held.max(now.saturating_sub(CATCH_UP)).min(now));
+        held.saturating_sub(self.allowed)
     }
 
     pub fn allowed(&self) -> Micros {
@@ -67,7 +84,7 @@ impl Lateness {
     /// At task time `now`, the oldest time that is not late; records below it are late after a restart with any other
     /// `lateness`, too.
     pub fn bound(&self, now: Micros) -> Micros {
-        now.saturating_sub(self.allowed).max(self.floor)
+        self.closed(now).max(self.floor)
     }
 
     /// A record of this time, when task time is `now` with the record itself.
@@ -76,10 +93,7 @@ impl Lateness {
         if time >= bound {
             return Timeliness::InTime;
         }
-        Timeliness::Late {
-            taken_at: (!self.refuses()).then_some(bound),
-            is_closed: time >= now.saturating_sub(self.allowed),
-        }
+        Timeliness::Late { taken_at: (!self.refuses()).then_some(bound), is_closed: time >= self.closed(now) }
     }
 }
 

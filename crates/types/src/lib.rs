@@ -33,7 +33,7 @@ pub use disk::{DiskError, is_disk_full};
 pub use error::{Class, Error, Retry};
 pub use hash::{hash_bytes, hash_column, hash_columns, partition_of, spread_tag};
 pub use hash_key::HashKey;
-pub use late::{Identity, LatePolicy, Lateness, Origin, TakenIds, Timeliness};
+pub use late::{CATCH_UP, Identity, LatePolicy, Lateness, Origin, TakenIds, Timeliness};
 pub use lengths::TextLengths;
 pub use nulls::validity;
 pub use reject::{Reject, Rejects, RejectsBuilder, reason_in_file, reject_hint, rejects_schema};

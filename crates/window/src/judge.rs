@@ -98,6 +98,16 @@ impl Judge {
         self.task_time.map(|now| self.lateness.bound(now))
     }
 
+    /// The same without what a smaller `lateness` has closed before.
+    pub(crate) fn closed(&self) -> Option<Micros> {
+        self.task_time.map(|now| self.lateness.closed(now))
+    }
+
+    /// See [`Lateness::hold`].
+    pub(crate) fn hold(&mut self, time: Micros) {
+        self.lateness.hold(time);
+    }
+
     /// Sets task time and the bound to those of a checkpoint.
     pub(crate) fn restore(&mut self, task_time: Option<Micros>, bound: Option<Micros>) {
         // Never above task time: a record that is clamped to it must not move time.
@@ -242,6 +252,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::StringViewArray;
+    use thalweg_types::CATCH_UP;
 
     use super::*;
 
@@ -279,6 +290,29 @@ mod tests {
         assert_eq!(judged(vec![10, 20, 2, 21]), (moved, Some(3)));
         assert_eq!(judged(vec![21, 22, 22]), (vec![(21, None), (22, Some(1)), (22, Some(1))], Some(1)));
         assert_eq!(judged(Vec::new()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_time_that_others_hold_is_that_by_which_records_are_late_for_so_long() {
+        let judged = |judge: &mut Judge, times: Vec<Micros>| {
+            judge.judge(&times.into(), None, |row| Identity::Number(row as u64)).late
+        };
+        let mut judge = Judge::new(5, LatePolicy::Reject, None);
+        judge.hold(80);
+        assert_eq!(judged(&mut judge, vec![100, 75, 74, 90]), [2]);
+        assert_eq!((judge.bound(), judge.task_time()), (Some(75), Some(100)));
+        judge.hold(95);
+        judge.hold(20);
+        assert_eq!(judged(&mut judge, vec![90, 89]), [1], "it does not go back");
+        // Not above task time, and not far below it.
+        judge.hold(500);
+        assert_eq!(judged(&mut judge, vec![110, 104]), [1]);
+        assert_eq!(judged(&mut judge, vec![CATCH_UP + 505, 500, 499]), [2]);
+        let bound = judge.bound();
+        let mut restored = Judge::new(50, LatePolicy::Reject, None);
+        restored.restore(judge.task_time(), bound);
+        restored.hold(510);
+        assert_eq!(judged(&mut restored, vec![500, 499]), [1], "what a checkpoint says is closed stays so");
     }
 
     #[test]

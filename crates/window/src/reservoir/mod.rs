@@ -188,12 +188,12 @@ impl Reservoir {
         }
     }
 
-    /// Seals chunks that no row to come can belong to, and deletes files that no cursor and no retention needs.
+    /// Seals chunks that no row to come can belong to, as those below `closed` are late, and deletes files that no cursor and no
+    /// retention needs.
     ///
     /// # Errors
     /// What the store says of an earlier write.
-    pub(crate) fn settle(&mut self, task_time: Micros, lateness: Micros) -> Result<(), ChunkError> {
-        let closed = task_time.saturating_sub(lateness);
+    pub(crate) fn settle(&mut self, task_time: Micros, closed: Micros) -> Result<(), ChunkError> {
         let mut sealed = false;
         while self.open.len() >= 2 && self.open[0].last_time() <= closed {
             let chunk = self.open.pop_front().expect("two chunks are there");

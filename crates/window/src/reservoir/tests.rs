@@ -81,7 +81,7 @@ fn a_cursor_added_later_passes_only_what_is_above_its_bound() {
     let mut reservoir = reservoir(2);
     let rows: Vec<(Micros, u64)> = (0..9).map(|row| (row * 10, row as u64)).collect();
     reservoir.append(&columns(&rows), 0..9);
-    reservoir.settle(80, 0).unwrap();
+    reservoir.settle(80, 80).unwrap();
     let cursor = reservoir.add_cursor(30, 45).unwrap();
     assert_eq!(advance(&mut reservoir, cursor, 100), [5, 6, 7]);
 }
@@ -127,7 +127,7 @@ proptest! {
                     prop_assert_eq!(advance(&mut reservoir, *cursor, now), expected);
                 }
             }
-            reservoir.settle(now, lateness).unwrap();
+            reservoir.settle(now, now - lateness).unwrap();
         }
     }
 }

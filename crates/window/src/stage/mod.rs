@@ -199,6 +199,11 @@ impl Stage {
         self.records.newest = place;
     }
 
+    /// Judges records by `time` where that is less than task time ([`thalweg_types::Lateness::hold`]). No checkpoint has it.
+    pub fn hold(&mut self, time: Micros) {
+        self.records.judge.hold(time);
+    }
+
     /// How far an event time may be below task time.
     pub fn lateness(&self) -> Micros {
         self.records.lateness

@@ -238,8 +238,8 @@ impl Records {
                 row = end;
             }
         }
-        if let Some(now) = self.judge.task_time() {
-            self.reservoir.settle(now, self.lateness).map_err(store_failed)?;
+        if let (Some(now), Some(closed)) = (self.judge.task_time(), self.judge.closed()) {
+            self.reservoir.settle(now, closed).map_err(store_failed)?;
         }
         Ok(passed)
     }
