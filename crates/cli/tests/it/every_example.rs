@@ -49,7 +49,7 @@ const RUNS: &[Run] = &[
 ];
 
 /// Run by tests below; `iot` and `kafka` need a server, so their jobs are only checked.
-const OTHERS: &[&str] = &["custom", "fraud", "iot", "kafka"];
+const OTHERS: &[&str] = &["cluster", "custom", "fraud", "iot", "kafka"];
 
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
@@ -187,4 +187,14 @@ fn the_devices_job_is_a_job() {
 fn the_job_between_topics_is_a_job() {
     let ended = root().thalweg(&["check", "examples/kafka/job.yaml"]).ends_with(0);
     assert!(ended.stdout.contains("sink answers (kafka, "), "{}", ended.stdout);
+}
+
+/// Its page is the same three payments, with an answer each and one for the third that is sent again.
+#[test]
+fn the_job_of_several_nodes_is_cut_into_a_stage_for_each_key() {
+    let cluster = "kafka://127.0.0.1:9092?replication=1";
+    let ended = root().thalweg(&["check", "examples/cluster/job.yaml", "--cluster", cluster]).ends_with(0);
+    for stage in ["features-1: 8 units", "features-2: 8 units", "features-3: 1 unit"] {
+        assert!(ended.stdout.contains(&format!("stage {stage}")), "{}", ended.stdout);
+    }
 }
