@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use thalweg_cluster::control::{Name, Text};
 use thalweg_node::cluster::{
-    Cluster, ClusterAddress, ClusterOptions, DoorOptions, MemberOptions, UnitOptions, control_topic, cut_for,
-    reply_topic, stage_topic,
+    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
+    control_topic, cut_for, reply_topic, stage_topic,
 };
 use thalweg_node::{CheckedJob, Node};
 use thalweg_types::Error;
@@ -30,21 +30,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<String, Error> {
     let cut = cut_for(job, address.partitions)?;
     let prefix = &address.prefix;
-    let stage = &cut.stage;
-    let topic = stage_topic(prefix, &job.name, &stage.name);
     let above = match cut.above.as_slice() {
         [] => "nothing but the sources".to_owned(),
         names => names.join(", "),
     };
-    let control = control_topic(prefix);
-    let replies = reply_topic(prefix, "NODE");
+    let mut topics = vec![format!("{} (1 partition)", control_topic(prefix))];
+    let mut stages = String::new();
+    for stage in &cut.stages {
+        let (topic, count) = (stage_topic(prefix, &job.name, &stage.name), stage.partitions);
+        let units = if count == 1 { "1 unit, which reads" } else { &format!("{count} units, which read") };
+        stages += &format!("  stage {}: {units} topic {topic}\n", stage.name);
+        topics.push(format!("{topic} ({count} partitions)"));
+    }
+    topics.push(format!("{} (1 partition, for each node)", reply_topic(prefix, "NODE")));
     Ok(format!(
-        "on a cluster\n  where records enter (any node): {above}\n  stage {}: {} units, which read topic {topic}\n  topics: \
-         {control} (1 partition), {topic} ({} partitions), {replies} (1 partition, for each node)\n  copies of each \
-         partition: {}; {}\n  rights at the brokers: CREATE, DESCRIBE, READ and WRITE on topics {prefix}.*\n",
-        stage.name,
-        stage.partitions,
-        stage.partitions,
+        "on a cluster\n  where records enter (any node): {above}\n{stages}  topics: {}\n  copies of each partition: {}; \
+         {}\n  rights at the brokers: CREATE, DESCRIBE, READ and WRITE on topics {prefix}.*\n",
+        topics.join(", "),
         address.replication,
         address.survives(),
     ))
@@ -131,6 +133,7 @@ fn options(address: &ClusterAddress, args: &Run) -> Result<ClusterOptions, Error
         partitions: address.partitions,
         units: UnitOptions::default(),
         door: DoorOptions::default(),
+        carrier: CarrierOptions::default(),
     })
 }
 

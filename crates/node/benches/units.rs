@@ -21,7 +21,7 @@ use thalweg_cluster::positions::{self, Mark, Position};
 use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
-use thalweg_node::cluster::{Origin, Scatter, StageCut, UnitOptions, Units, cut};
+use thalweg_node::cluster::{Origin, Scatter, StageCut, UnitOptions, Units, UnitsFolder, cut};
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
 use thalweg_storage::{File, Fs, Layer, Layered, RealFs};
 use thalweg_types::{Batch, SeqRange, Seqs};
@@ -130,7 +130,8 @@ impl Door {
     fn new(world: &World) -> Self {
         let bus = MemoryBus::new(1, Faults::default());
         bus.make_topic(TOPIC, world.partitions as i32);
-        let stage = cut(&world.job("j")).unwrap_or_else(|refusals| panic!("{refusals:?}")).stage;
+        let cut = cut(&world.job("j")).unwrap_or_else(|refusals| panic!("{refusals:?}"));
+        let stage = cut.stages.into_iter().next().expect("a stage");
         let sender = Sender { spec: 1, origin: DOOR, lineage: None };
         let scatter = Scatter::new(&stage, sender, Settings::default(), |_| Mark::START);
         Self { bus, scatter, stage, sent: 0 }
@@ -188,7 +189,8 @@ fn start(world: &World, door: &Door, every: Duration) -> Units {
     let cycle = CycleSettings { every: Some(every), bytes: None, records: None };
     let options = UnitOptions { cycle, ..UnitOptions::default() };
     let bus = Arc::new(door.bus.clone());
-    let units = Units::open(Arc::clone(&world.node), "j", door.stage.clone(), bus, TOPIC, options);
+    let folder = UnitsFolder::open(Arc::clone(&world.node), "j").expect("the job's folder");
+    let units = Units::open(folder, door.stage.clone(), bus, TOPIC, None, options);
     let units = units.expect("units");
     for partition in 0..world.partitions {
         units.start(partition, true).expect("a unit");

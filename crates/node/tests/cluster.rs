@@ -1,7 +1,7 @@
 //! Several nodes in one process over the bus in memory: any of them takes records, and any may go.
 #![cfg(feature = "cluster")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,9 @@ use thalweg_cluster::control::{Name, Text};
 use thalweg_connect::Replies;
 use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus};
-use thalweg_node::cluster::{Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions};
+use thalweg_node::cluster::{
+    CarrierOptions, Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
+};
 use thalweg_node::{JobFile, Node, NodeOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,6 +30,29 @@ operators:
     partitions: 8
     queries:
       q: SELECT count(*) AS c, sum(n) AS s, last(n) AS l FROM some GROUP BY card OVER SLIDING 1 HOUR
+sinks: { out: { type: 'null', input: features } }
+";
+
+/// Three keys, each a stage: one of cards, one of shops, one of all.
+const CHAIN: &str = "
+name: j
+sources:
+  records:
+    type: http
+    time: t
+    max_ahead: none
+    lateness: 1h
+    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
+operators:
+  features:
+    type: metrics
+    input: records
+    partition_by: [card, shop]
+    partitions: 8
+    queries:
+      all: SELECT count(*) AS c, sum(n) AS s FROM records OVER SLIDING 1 HOUR
+      by_shop: SELECT count(*) AS c, last(n) AS l FROM records GROUP BY shop OVER SLIDING 1 HOUR
+      by_card: SELECT count(*) AS c, sum(n) AS s, count(DISTINCT shop) AS d FROM records GROUP BY card OVER SLIDING 1 HOUR
 sinks: { out: { type: 'null', input: features } }
 ";
 
@@ -66,6 +91,7 @@ impl Site {
             partitions: None,
             units: UnitOptions { cycle, ..UnitOptions::default() },
             door: DoorOptions { patience: Duration::from_secs(30), ..DoorOptions::default() },
+            carrier: CarrierOptions::default(),
         };
         let bus = Arc::new(self.bus.clone());
         let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_| {})).unwrap();
@@ -74,8 +100,8 @@ impl Site {
 }
 
 impl Peer {
-    fn submit(&self) {
-        let job = JobFile::parse("j.yaml", JOB, &[]).and_then(|file| file.check(self.node.check_options()));
+    fn submit(&self, job: &str) {
+        let job = JobFile::parse("j.yaml", job, &[]).and_then(|file| file.check(self.node.check_options()));
         self.cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap();
     }
 
@@ -92,9 +118,13 @@ impl Peer {
     }
 
     fn is_spread(&self, names: &[&str]) -> bool {
+        self.are_spread(8, names)
+    }
+
+    fn are_spread(&self, units: usize, names: &[&str]) -> bool {
         let spread = self.spread();
         spread.len() == names.len()
-            && spread.values().sum::<usize>() == 8
+            && spread.values().sum::<usize>() == units
             && names.iter().all(|name| spread.contains_key(*name))
     }
 
@@ -106,8 +136,11 @@ impl Peer {
     fn post(&self, records: &[(i64, i64, &str)]) -> Option<Vec<String>> {
         let lines =
             records.iter().map(|(n, t, card)| format!("{{\"n\":{n},\"t\":{t},\"card\":\"{card}\"}}\n"));
+        self.post_lines(lines.collect())
+    }
+
+    fn post_lines(&self, body: String) -> Option<Vec<String>> {
         let job = self.node.job("j").unwrap();
-        let body = lines.collect::<String>();
         let submitted = job.ingress("records").unwrap().submit(body.into(), true).unwrap();
         let mut replies: Replies = submitted.replies.unwrap();
         let text = {
@@ -153,7 +186,7 @@ impl Recount {
 fn any_node_takes_records_and_any_may_die() {
     let site = Site::new();
     let a = site.join("a");
-    a.submit();
+    a.submit(JOB);
     eventually("a alone has all", || a.is_spread(&["a"]) && a.has_door());
     let mut recount = Recount::default();
     let post = |peer: &Peer, recount: &mut Recount, first: i64| {
@@ -195,7 +228,7 @@ fn any_node_takes_records_and_any_may_die() {
 fn records_that_reach_no_stage_are_answered_by_the_door() {
     let site = Site::new();
     let a = site.join("a");
-    a.submit();
+    a.submit(JOB);
     eventually("a has all", || a.is_spread(&["a"]) && a.has_door());
     let lines = a.post(&[(1, TIME, "x"), (13, TIME, "x"), (2, TIME, "x")]).unwrap();
     assert!(lines[0].contains("\"c\":1") && lines[2].contains("\"c\":2"), "{lines:?}");
@@ -230,4 +263,91 @@ fn a_process_whose_name_is_taken_by_a_younger_one_stops() {
     assert_eq!(failure.class(), thalweg_types::Class::User);
     assert!(failure.chain().contains("name taken"), "{}", failure.chain());
     assert!(second.cluster.failure().is_none());
+}
+
+/// What the chain has to answer, by card and by shop.
+#[derive(Default)]
+struct ChainRecount {
+    cards: BTreeMap<usize, (i64, i64, BTreeSet<usize>)>,
+    shops: BTreeMap<usize, i64>,
+    count: i64,
+    sum: i64,
+}
+
+impl ChainRecount {
+    /// Posts a record of each card, each at another shop, to a node, and holds what it answers to what has to come.
+    fn round(&mut self, peer: &Peer, round: i64) {
+        const CARDS: usize = 12;
+        let shop_of = |card: usize| (card * 5 + usize::try_from(round).unwrap()) % CARDS;
+        let lines = (0..CARDS).map(|card| {
+            let (n, shop) = (round * 100 + card as i64, shop_of(card));
+            format!("{{\"n\":{n},\"t\":{},\"card\":\"c{card}\",\"shop\":\"s{shop}\"}}\n", TIME + n)
+        });
+        let answers = peer.post_lines(lines.collect()).expect("answers");
+        assert_eq!(answers.len(), CARDS, "{answers:?}");
+        // The stage of all gets them in the order of its partition.
+        let mut all: Vec<(i64, i64, i64)> = Vec::new();
+        for (card, line) in answers.iter().enumerate() {
+            let (n, shop) = (round * 100 + card as i64, shop_of(card));
+            let of = self.cards.entry(card).or_default();
+            (of.0, of.1) = (of.0 + 1, of.1 + n);
+            of.2.insert(shop);
+            let at = self.shops.entry(shop).or_default();
+            *at += 1;
+            let answer: serde_json::Value = serde_json::from_str(line).unwrap();
+            let expected = serde_json::json!({ "c": of.0, "s": of.1, "d": of.2.len() });
+            assert_eq!(answer["card"], format!("c{card}"), "{line}");
+            assert_eq!(answer["shop"], format!("s{shop}"), "{line}");
+            assert_eq!(answer["by_shop"], serde_json::json!({ "c": *at, "l": n }), "{line}");
+            assert_eq!(answer["n"], n, "{line}");
+            assert_eq!(answer["by_card"], expected, "{line}");
+            all.push((answer["all"]["c"].as_i64().unwrap(), answer["all"]["s"].as_i64().unwrap(), n));
+        }
+        all.sort_unstable();
+        for (count, sum, n) in all {
+            (self.count, self.sum) = (self.count + 1, self.sum + n);
+            assert_eq!((count, sum), (self.count, self.sum), "of all, in order");
+        }
+    }
+}
+
+#[test]
+fn a_record_goes_through_the_stages_of_all_keys_once_whoever_dies() {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit(CHAIN);
+    eventually("a alone has all", || a.are_spread(17, &["a"]) && a.has_door());
+    let mut recount = ChainRecount::default();
+    recount.round(&a, 1);
+
+    let (b, c) = (site.join("b"), site.join("c"));
+    let all = ["a", "b", "c"];
+    eventually("units on all nodes", || {
+        [&a, &b, &c].iter().all(|peer| peer.are_spread(17, &all) && peer.has_door())
+    });
+    for (round, peer) in (2..).zip([&a, &b, &c, &b]) {
+        recount.round(peer, round);
+    }
+
+    // One dies with its data: its units read their topics from the beginning, and send what they have sent before.
+    let Peer { node, cluster } = b;
+    drop(cluster);
+    drop(node);
+    eventually("units on those that are left", || {
+        [&a, &c].iter().all(|peer| peer.are_spread(17, &["a", "c"]))
+    });
+    recount.round(&a, 10);
+    recount.round(&c, 11);
+
+    a.cluster.leave();
+    eventually("a has left", || a.cluster.has_left() && c.are_spread(17, &["c"]));
+    recount.round(&c, 12);
+    // It comes back to what it had.
+    drop(a);
+    let a = site.join("a");
+    eventually("a is back", || {
+        [&a, &c].iter().all(|peer| peer.are_spread(17, &["a", "c"]) && peer.has_door())
+    });
+    recount.round(&a, 13);
+    recount.round(&c, 14);
 }

@@ -17,12 +17,16 @@ use thalweg_connect::{FormatPlugin as _, OptionSpec, Options, SinkContext, SinkP
 use thalweg_flow::{CycleSettings, InputId, JobState, Operator, Output, TaskFactory};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
-use thalweg_node::cluster::{Cut, Origin, Scatter, Unit, UnitOptions, Units, cut};
+use thalweg_node::cluster::{
+    Carrier, CarrierOptions, Origin, Scatter, StageCut, Unit, UnitOptions, Units, UnitsFolder, cut,
+};
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
 use thalweg_types::{Batch, Error};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TOPIC: &str = "thalweg.j.features";
+/// Of the second stage of a chain.
+const NEXT: &str = "thalweg.j.features-2";
 const PARTITIONS: u32 = 4;
 
 const JOB: &str = "
@@ -108,6 +112,7 @@ impl Operator for CollectSink {
 }
 
 struct World {
+    job: String,
     folder: tempfile::TempDir,
     bus: MemoryBus,
     units: Collected,
@@ -137,9 +142,15 @@ fn records(rng: &mut Rng, count: i64) -> Vec<Record> {
 
 impl World {
     fn new(seed: u64) -> Self {
+        Self::of(JOB, seed)
+    }
+
+    fn of(job: &str, seed: u64) -> Self {
         let bus = MemoryBus::new(seed, Faults::default());
         bus.make_topic(TOPIC, PARTITIONS as i32);
-        Self { folder: tempfile::tempdir().unwrap(), bus, units: Collected::default() }
+        bus.make_topic(NEXT, PARTITIONS as i32);
+        let folder = tempfile::tempdir().unwrap();
+        Self { job: job.to_owned(), folder, bus, units: Collected::default() }
     }
 
     fn node(&self, data: &str, workers: usize, into: &Collected) -> Arc<Node> {
@@ -148,13 +159,17 @@ impl World {
     }
 
     fn job(&self, node: &Node) -> CheckedJob {
-        let text = JOB.replace("DIR", &self.folder.path().display().to_string());
+        let text = self.job.replace("DIR", &self.folder.path().display().to_string());
         let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
         job.unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
-    fn cut(&self, node: &Node) -> Cut {
-        cut(&self.job(node)).unwrap_or_else(|refusals| panic!("{refusals:?}"))
+    fn stage(&self, node: &Node) -> StageCut {
+        self.stages(node).into_iter().next().unwrap()
+    }
+
+    fn stages(&self, node: &Node) -> Vec<StageCut> {
+        cut(&self.job(node)).unwrap_or_else(|refusals| panic!("{refusals:?}")).stages
     }
 
     /// What one node answers that reads the records itself.
@@ -175,18 +190,24 @@ impl World {
     /// Units of all partitions, on a node that is new each time, over the same folder.
     fn units(&self, workers: usize, every: Duration) -> Units {
         let node = self.node("units", workers, &self.units);
-        let stage = self.cut(&node).stage;
+        let stage = self.stage(&node);
         let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
-        Units::open(node, "j", stage, Arc::new(self.bus.clone()), TOPIC, options).unwrap()
+        let folder = UnitsFolder::open(node, "j").unwrap();
+        Units::open(folder, stage, Arc::new(self.bus.clone()), TOPIC, None, options).unwrap()
     }
 
     /// Writes the records as one door, frames cut anywhere. Some frames are written twice, and some late: what comes
     /// between is lost, until it is sent again.
     fn send(&self, rng: &mut Rng, records: &[Record]) {
+        self.send_from(rng, records, 7);
+    }
+
+    /// The same by another door.
+    fn send_from(&self, rng: &mut Rng, records: &[Record], incarnation: u64) {
         let node = self.node("door", 1, &Collected::default());
-        let stage = self.cut(&node).stage;
-        let origin = positions::Origin::Door { incarnation: 7 };
+        let stage = self.stage(&node);
+        let origin = positions::Origin::Door { incarnation };
         let sender = Sender { spec: 1, origin, lineage: None };
         let mut scatter = Scatter::new(&stage, sender, Settings::default(), |_| Mark::START);
         let mut frames: Vec<Vec<Vec<u8>>> = vec![Vec::new(); PARTITIONS as usize];
@@ -254,8 +275,188 @@ impl World {
     }
 
     fn end_of(&self, partition: u32) -> u64 {
-        self.bus.bounds(&TopicPartition::new(TOPIC, partition as i32)).unwrap().end as u64
+        self.end(TOPIC, partition)
     }
+
+    fn end(&self, topic: &str, partition: u32) -> u64 {
+        self.bus.bounds(&TopicPartition::new(topic, partition as i32)).unwrap().end as u64
+    }
+}
+
+/// Two keys. Times of records are a tenth of a second apart, so that one of the first units is late by far more than
+/// `lateness` where it was away.
+const CHAIN: &str = "
+name: j
+sources:
+  records:
+    type: file
+    path: DIR/records.csv
+    format: csv
+    time: t
+    lateness: 5s
+    schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
+operators:
+  features:
+    type: metrics
+    input: records
+    partition_by: [card, id]
+    partitions: 4
+    queries:
+      shops: SELECT count(*) AS c, sum(n) AS s FROM records GROUP BY id OVER INFINITE
+      sliding: SELECT sum(amount) AS s, count(*) AS c, avg(amount) AS a FROM records GROUP BY card OVER SLIDING 30 SECONDS
+      rows: SELECT first(amount) AS f, prev(amount) AS p FROM records GROUP BY card OVER ROWS 3
+sinks:
+  out: { type: collect, input: features }
+";
+
+/// Both stages of a chain on a node, which is new each time over the same folder.
+struct Chain {
+    stages: [Units; 2],
+    carrier: Arc<Carrier>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Chain {
+    fn new(world: &World, data: &str, into: &Collected, rng: &mut Rng) -> Self {
+        let node = world.node(data, 1 + rng.usize(0..3), into);
+        let stages = world.stages(&node);
+        let [first, second] = stages.as_slice() else { panic!("{} stages", stages.len()) };
+        let bus = Arc::new(world.bus.clone());
+        let carrier = Carrier::new(
+            Arc::clone(&bus) as _,
+            first.clone(),
+            second.clone(),
+            NEXT,
+            1,
+            CarrierOptions::default(),
+        );
+        let every = Duration::from_millis(rng.u64(1..20));
+        let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
+        let options = UnitOptions { cycle, ..UnitOptions::default() };
+        let folder = UnitsFolder::open(node, "j").unwrap();
+        let open = |stage: &StageCut, topic: &str, carrier| {
+            let bus = Arc::clone(&bus) as _;
+            Units::open(Arc::clone(&folder), stage.clone(), bus, topic, carrier, options.clone()).unwrap()
+        };
+        let stages = [open(first, TOPIC, Some(Arc::clone(&carrier))), open(second, NEXT, None)];
+        let running = Arc::clone(&carrier);
+        let thread = Some(std::thread::spawn(move || running.run()));
+        Self { stages, carrier, thread }
+    }
+
+    fn start(&self, stage: usize, partition: u32) -> Arc<Unit> {
+        self.stages[stage].start(partition, true).unwrap()
+    }
+}
+
+impl Drop for Chain {
+    /// As a kill: units end wherever they are, then what carries their rows.
+    fn drop(&mut self) {
+        self.carrier.end();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn number(line: &str, query: &str, output: &str) -> i64 {
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    line[query][output].as_i64().unwrap_or_else(|| panic!("no {query}.{output} in {line}"))
+}
+
+#[test]
+fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
+    let (mut duplicates, mut away) = (0, 0);
+    for seed in 0..6 {
+        let mut rng = Rng::with_seed(seed);
+        let world = World::of(CHAIN, seed);
+        let mut time = 1_700_000_000_000_i64;
+        let records: Vec<Record> = (0..3_000)
+            .map(|n| {
+                time += rng.i64(0..200);
+                let (t, id, card) =
+                    (time - rng.i64(0..3_000), rng.i64(0..7), format!("card {}", rng.u8(0..9)));
+                Record { n, t, id, card, amount: f64::from(rng.i32(-1_000_000..1_000_000)) / 7.0 }
+            })
+            .collect();
+        let expected = world.embedded(&records);
+        let whole = |chain: &Chain, units: &[Arc<Unit>]| {
+            eventually("the end of the first stage's log", || {
+                units[..4].iter().all(|unit| position(unit) == world.end_of(unit.partition))
+            });
+            (0..PARTITIONS).for_each(|partition| {
+                assert_eq!(chain.stages[0].stop(partition).unwrap().unwrap().state, JobState::Done);
+            });
+            eventually("the end of the second stage's log", || {
+                units[4..].iter().all(|unit| position(unit) == world.end(NEXT, unit.partition))
+            });
+            (0..PARTITIONS).for_each(|partition| {
+                assert_eq!(chain.stages[1].stop(partition).unwrap().unwrap().state, JobState::Done);
+            });
+        };
+        let all = |chain: &Chain| -> Vec<Arc<Unit>> {
+            (0..2)
+                .flat_map(|stage| (0..PARTITIONS).map(move |partition| (stage, partition)))
+                .map(|(stage, partition)| chain.start(stage, partition))
+                .collect()
+        };
+        // Each unit of the first stage is known to those of the second one.
+        world.send(&mut rng, &records[..100]);
+        let chain = Chain::new(&world, "units", &world.units, &mut rng);
+        whole(&chain, &all(&chain));
+        drop(chain);
+
+        world.send_from(&mut rng, &records[100..], 8);
+        for _ in 0..5 {
+            let chain = Chain::new(&world, "units", &world.units, &mut rng);
+            let absent = rng.u32(0..PARTITIONS);
+            let first: Vec<_> = (0..PARTITIONS)
+                .filter(|partition| *partition != absent)
+                .map(|partition| chain.start(0, partition))
+                .collect();
+            let second: Vec<_> = (0..PARTITIONS).map(|partition| chain.start(1, partition)).collect();
+            away += 1;
+            let until = rng.u64(0..60);
+            eventually("some progress", || {
+                first.iter().all(|unit| position(unit) >= until.min(world.end_of(unit.partition)))
+            });
+            if rng.bool() {
+                let stopped = rng.usize(0..first.len());
+                chain.stages[0].stop(first[stopped].partition).unwrap();
+            }
+            duplicates +=
+                second.iter().map(|unit| unit.counts.duplicates.load(Ordering::Relaxed)).sum::<u64>();
+        }
+        let chain = Chain::new(&world, "units", &world.units, &mut rng);
+        whole(&chain, &all(&chain));
+        drop(chain);
+
+        let answers = world.units.0.lock().unwrap().clone();
+        assert_eq!(answers.len(), expected.len(), "seed {seed}");
+        let mut counts: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+        for (n, answer) in &answers {
+            assert!(!answer.contains("late"), "seed {seed}: {answer}");
+            // What the first stage said is what one node says, to the bit.
+            let of_cards = |line: &str| line[line.find("\"sliding\"").unwrap()..].to_owned();
+            assert_eq!(of_cards(answer), of_cards(&expected[n]), "seed {seed}: record {n}");
+            counts.entry(records[*n as usize].id).or_default().push(number(answer, "shops", "c"));
+        }
+        for (shop, mut counts) in counts {
+            counts.sort_unstable();
+            let expected: Vec<i64> = (1..=counts.len() as i64).collect();
+            assert_eq!(counts, expected, "seed {seed}: shop {shop} has counted something twice, or not");
+        }
+        // The log of the second stage, read again by units that nobody disturbs, has the same answers.
+        let again = Collected::default();
+        let chain = Chain::new(&world, "again", &again, &mut rng);
+        let second: Vec<_> = (0..PARTITIONS).map(|partition| chain.start(1, partition)).collect();
+        eventually("all again", || {
+            second.iter().all(|unit| position(unit) == world.end(NEXT, unit.partition))
+        });
+        (0..PARTITIONS).for_each(|partition| {
+            chain.stages[1].stop(partition).unwrap();
+        });
+        assert_eq!(*again.0.lock().unwrap(), answers, "seed {seed}");
+    }
+    assert!(duplicates > 0 && away > 0, "nothing was disturbed: {duplicates} duplicates");
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -400,8 +601,11 @@ fn a_job_is_refused_that_cannot_be_cut() {
         let refusals = cut(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).map(drop).unwrap_err();
         refusals.into_iter().map(|refusal| refusal.what).collect::<Vec<_>>().join("; ")
     };
-    let two = JOB.replace("partition_by: [card]", "partition_by: [card, id]");
-    assert_eq!(why(&two), "operator \"features\" has several keys, and one may so far");
+    let two = JOB.replace(
+        "sinks:\n",
+        "  more:\n    type: metrics\n    input: features\n    partition_by: [id]\n    queries: { k: SELECT count(*) AS k FROM features GROUP BY id OVER INFINITE }\nsinks:\n",
+    );
+    assert_eq!(why(&two), "operators \"features\", \"more\" have keys, and one of a job may so far");
     let above = JOB.replace("sinks:\n", "sinks:\n  raw: { type: collect, input: records }\n");
     assert_eq!(why(&above), "sink \"raw\" reads \"records\", which is above the key of \"features\"");
     let none = JOB[..JOB.find("operators:").unwrap()].to_owned()

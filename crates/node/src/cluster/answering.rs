@@ -1,12 +1,12 @@
 //! Answers of a unit, back to the doors that wait for them.
 //!
-//! The source notes which rows somebody waits for ([`Arrived`]); the sink at the end of the unit makes a line of each
+//! The source notes the rows that somebody waits for ([`Arrived`]); the sink at the end of the unit makes a line of each
 //! answer, and posts the lines by door ([`Post`]). Answers are sent and forgotten: the log has the records, and a client
 //! that hears nothing asks again with the same id.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use thalweg_cluster::answers::AnswersBuilder;
@@ -14,8 +14,9 @@ use thalweg_cluster::frame::{Door, Reply};
 use thalweg_connect::format::ndjson::RecordLines;
 use thalweg_flow::{InputId, Operator, Output};
 use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
-use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Micros, SeqRange};
 
+use super::arrived::Arrived;
 use super::inbox::TakenFrame;
 
 /// Nobody waits for the answer to a row that the broker appended so long ago: a unit that reads its log again does not send
@@ -28,52 +29,11 @@ const QUEUE: usize = 16 << 20;
 /// Bytes of a message of answers, above which the next one begins.
 const MESSAGE: usize = 512 << 10;
 
-/// Which rows of a unit somebody waits for.
-#[derive(Debug, Default)]
-pub(super) struct Arrived(Mutex<VecDeque<(SeqRange, Arc<Vec<TakenFrame>>)>>);
-
-impl Arrived {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(SeqRange, Arc<Vec<TakenFrame>>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes a block, if somebody waits for one of its rows. What is noted is bounded by what is in flight in the job.
-    pub(super) fn note(&self, range: SeqRange, frames: &Arc<Vec<TakenFrame>>, appended: Micros) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
-        let is_waited_for = frames.iter().any(|taken| !taken.frame.places.replies.is_empty());
-        if is_waited_for && now.saturating_sub(appended) < PATIENCE {
-            self.lock().push_back((range, Arc::clone(frames)));
-        }
-    }
-
-    /// Where the answer to a row goes.
-    fn reply(&self, row: Seq) -> Option<Reply> {
-        let held = self.lock();
-        let at = held.partition_point(|(range, _)| range.end <= row);
-        let (range, frames) = held.get(at).filter(|(range, _)| range.contains(row))?;
-        let mut left = usize::try_from(row - range.start).ok()?;
-        for TakenFrame { frame, skipped } in frames.iter() {
-            let rows = frame.len() - skipped;
-            if left < rows {
-                return frame.places.replies.get(skipped + left).cloned().flatten();
-            }
-            left -= rows;
-        }
-        None
-    }
-
-    fn is_any_in(&self, range: SeqRange) -> bool {
-        let held = self.lock();
-        held.front().is_some_and(|(first, _)| first.start < range.end)
-            && held.back().is_some_and(|(last, _)| last.end > range.start)
-    }
-
-    fn forget(&self, end: Seq) {
-        let mut held = self.lock();
-        while held.front().is_some_and(|(range, _)| range.end <= end) {
-            held.pop_front();
-        }
-    }
+/// Whether anybody may wait for answers to rows of a block that the broker appended at `appended`.
+pub(super) fn is_waited_for(frames: &[TakenFrame], appended: Micros) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+    frames.iter().any(|taken| !taken.frame.places.replies.is_empty())
+        && now.saturating_sub(appended) < PATIENCE
 }
 
 /// What a node has done with answers. Relaxed throughout: figures, nothing hangs on them.
@@ -197,9 +157,11 @@ impl Operator for AnsweringSink {
         // Relaxed: that an answer is sent twice or never does no harm.
         let answers = input.port == 0 && self.is_active.load(Ordering::Relaxed);
         if answers && self.arrived.is_any_in(batch.range()) {
+            let mut walk = self.arrived.walk();
             let wanted = batch.row_numbers();
-            let wanted = wanted.filter_map(|row| Some((row, self.arrived.reply(batch.seq(row))?)));
+            let wanted = wanted.filter_map(|row| Some((row, walk.at(batch.seq(row))?.reply?)));
             let wanted: Vec<(u32, Reply)> = wanted.collect();
+            drop(walk);
             if !wanted.is_empty() {
                 self.answer(&batch, &wanted);
             }

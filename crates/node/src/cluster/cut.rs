@@ -4,20 +4,24 @@
 //! topic, by the key of its rows. A row's partition is that of the embedded job with as many partitions: the same hash,
 //! the same ranges.
 //!
-//! Not here yet: jobs with several keys, which are chains of stages.
+//! An operator of several keys is a *chain* of stages ([`Links`]): each adds what it says of a record to the row and sends it to
+//! the topic of the next key; the last one has all, and everything below. One message per record at the door is the
+//! moment at which it counts, for all keys alike.
+//!
+//! Not here yet: several operators with keys.
 
 use std::sync::Arc;
 
 use thalweg_connect::sink::null::NullPlugin;
 use thalweg_connect::{Options, SinkPlugin, SourcePlugin, SourceTime};
 use thalweg_flow::Partitioning;
-use thalweg_types::Schema;
+use thalweg_types::{DataType, Field, Schema};
 
 use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Spread,
     below,
 };
-use crate::operator::{PartInput, Tasks};
+use crate::operator::{Links, PartInput, PartName, Tasks};
 
 /// Why a job cannot run on several nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,26 +36,35 @@ impl Refusal {
     }
 }
 
-/// A job in two parts.
+/// A job in its parts.
 #[derive(Clone)]
 pub struct Cut {
     /// Names of the operators that run where records enter, in their order.
     pub above: Vec<Arc<str>>,
-    pub stage: StageCut,
+    /// At least one. Rows go from each to the next.
+    pub stages: Vec<StageCut>,
     /// The part where records enter, but for what sends them on.
     door: CheckedJob,
 }
 
-/// The part of a job that runs per partition.
+/// A part of a job that runs per partition.
 #[derive(Clone)]
 pub struct StageCut {
-    /// The keyed operator.
+    /// That of the keyed operator, with a number where it is a chain.
     pub name: Arc<str>,
-    /// What it reads, by the number that frames give its inputs.
-    pub inputs: Vec<Endpoint>,
+    /// The keyed operator.
+    pub operator: Arc<str>,
+    /// Its place in the chain.
+    pub place: u32,
+    /// What it reads, by the number that frames give its inputs. Records of a chain are followed by what earlier stages said of
+    /// them.
     pub streams: Arc<[Schema]>,
+    /// What each of the earlier stages of the chain says of a record.
+    pub said: Arc<[Schema]>,
     /// By input, the places of the fields that decide a row's partition; none where there is one partition.
     pub keys: Vec<Vec<usize>>,
+    /// Units of the stage before that send to it; 0 where doors do.
+    pub senders: u32,
     pub partitions: u32,
     job: CheckedJob,
 }
@@ -82,10 +95,20 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     };
     let mut refusals = Vec::new();
     let operator = &job.operators[place];
-    let keys = keys_of(operator).unwrap_or_else(|refusal| {
-        refusals.push(refusal);
-        Vec::new()
-    });
+    let keys = match &operator.prepared.links {
+        Some(_) if operator.union.is_some() => {
+            refusals.push(Refusal::new(
+                format!("operator {:?} has several keys and several inputs", operator.name),
+                "put a `union` before it",
+            ));
+            Vec::new()
+        }
+        Some(_) => Vec::new(),
+        None => keys_of(operator).unwrap_or_else(|refusal| {
+            refusals.push(refusal);
+            Vec::new()
+        }),
+    };
     let mut inside: Vec<usize> = below(NodeRef::Operator(place), &job.operators);
     inside.push(place);
     inside.sort_unstable();
@@ -125,15 +148,123 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let inputs: Vec<Endpoint> = operator.inputs.iter().map(|input| input.endpoint).collect();
-    let streams: Arc<[Schema]> = inputs.iter().map(|input| schema_of(job, *input)).collect();
-    let partitions = if keys.iter().all(Vec::is_empty) { 1 } else { operator.partitions };
-    let name = Arc::clone(&operator.name);
+    let streams: Vec<Schema> = operator.inputs.iter().map(|input| schema_of(job, input.endpoint)).collect();
     let above: Vec<usize> = (0..job.operators.len()).filter(|other| !inside.contains(other)).collect();
     let door = door_job(job, place, &above);
-    let stage = stage_job(job, place, &inside, replies.first().copied());
+    let reply = replies.first().copied();
+    let stages = match &operator.prepared.links {
+        Some(links) => chain(job, place, &inside, reply, links, &streams[0]),
+        None => {
+            let partitions = if keys.iter().all(Vec::is_empty) { 1 } else { operator.partitions };
+            let name = Arc::clone(&operator.name);
+            let job = stage_job(job, place, &inside, reply);
+            vec![StageCut {
+                operator: Arc::clone(&name),
+                name,
+                place: 0,
+                streams: streams.into(),
+                said: Arc::default(),
+                keys,
+                senders: 0,
+                partitions,
+                job,
+            }]
+        }
+    };
     let above = above.iter().map(|place| Arc::clone(&job.operators[*place].name)).collect();
-    Ok(Cut { above, stage: StageCut { name, inputs, streams, keys, partitions, job: stage }, door })
+    Ok(Cut { above, stages, door })
+}
+
+/// The name of the column with what a stage of a chain says of a record. No field of a job has brackets in its name.
+fn said_name(place: usize) -> String {
+    format!("(said {place})")
+}
+
+/// The stages of an operator of several keys, which reads `records`.
+fn chain(
+    job: &CheckedJob,
+    keyed: usize,
+    inside: &[usize],
+    reply: Option<Endpoint>,
+    links: &Links,
+    records: &Schema,
+) -> Vec<StageCut> {
+    let operator = &job.operators[keyed];
+    let last = links.keys.len() - 1;
+    let stage = |(place, key): (usize, &Vec<usize>)| {
+        let said: Vec<Schema> = links.says[..place.min(last)].to_vec();
+        let columns = said
+            .iter()
+            .enumerate()
+            .map(|(number, said)| Field::new(said_name(number), DataType::Struct(said.fields().to_vec())));
+        let streams = vec![Schema::new(records.fields().iter().cloned().chain(columns).collect::<Vec<_>>())];
+        let input = |output: usize| CheckedInput {
+            endpoint: Endpoint { node: NodeRef::Source(0), output },
+            spread: None,
+            ..operator.inputs[0].clone()
+        };
+        // Output 1 carries rejects.
+        let inputs: Vec<CheckedInput> =
+            std::iter::once(0).chain((0..said.len()).map(|place| place + 2)).map(input).collect();
+        let link = CheckedOperator {
+            prepared: (links.link)(place),
+            tasks: 1,
+            partitions: 1,
+            parallelism: None,
+            inputs: if place == last { inputs.clone() } else { vec![input(0)] },
+            ..operator.clone()
+        };
+        let job = if place == last {
+            let mut job = stage_job(job, keyed, inside, reply);
+            let at = inside.iter().position(|other| *other == keyed).expect("it is inside");
+            job.operators[at] = link;
+            job
+        } else {
+            let own = CheckedInput {
+                endpoint: Endpoint { node: NodeRef::Operator(0), output: 0 },
+                ..operator.inputs[0].clone()
+            };
+            let sink = CheckedSink {
+                name: said_name(place).into(),
+                plugin: Arc::new(NullPlugin),
+                inputs: inputs
+                    .into_iter()
+                    .chain([own])
+                    .map(|input| CheckedInput { spread: None, ..input })
+                    .collect(),
+                union: None,
+                format: None,
+                options: Options::default(),
+                schema: records.clone(),
+            };
+            let mut source = job.sources[0].clone();
+            source.reply = None;
+            let (operators, sinks) = (vec![link], vec![sink]);
+            CheckedJob { operators, sinks, sources: vec![source], warnings: Vec::new(), ..job.clone() }
+        };
+        StageCut {
+            name: format!("{}-{}", operator.name, place + 1).into(),
+            operator: Arc::clone(&operator.name),
+            place: u32::try_from(place).expect("few keys"),
+            streams: streams.into(),
+            said: said.into(),
+            keys: vec![key.clone()],
+            senders: 0,
+            partitions: if key.is_empty() { 1 } else { operator.partitions },
+            job,
+        }
+    };
+    let mut stages: Vec<StageCut> = links.keys.iter().enumerate().map(stage).collect();
+    join(&mut stages);
+    stages
+}
+
+/// Tells each stage of a chain how many units send to it.
+pub(super) fn join(stages: &mut [StageCut]) {
+    let mut senders = 0;
+    for stage in stages {
+        stage.senders = std::mem::replace(&mut senders, stage.partitions);
+    }
 }
 
 fn is_keyed(operator: &CheckedOperator) -> bool {
@@ -287,9 +418,36 @@ impl StageCut {
         self.job.sources[0].reply.is_some()
     }
 
-    /// The job of one of its units, which reads `plugin`.
-    pub(super) fn job(&self, partition: u32, plugin: Arc<dyn SourcePlugin>) -> CheckedJob {
+    /// The part of the operator that judges rows by the time that those hold who send them, as the graph names it; `None` where
+    /// only doors send.
+    pub(super) fn judge(&self) -> Option<Arc<str>> {
+        let operator = self.job.operators.iter().find(|operator| operator.name == self.operator)?;
+        let part = operator.prepared.parts.iter().find(|part| part.judges)?;
+        let name = PartName { operator: Arc::clone(&self.operator), label: part.label.clone() };
+        (self.place > 0).then(|| name.to_string().into())
+    }
+
+    /// The streams of one of its units: records, and what was said of them.
+    pub(super) fn outputs(&self) -> Vec<Schema> {
+        if self.said.is_empty() {
+            return self.streams.to_vec();
+        }
+        let fields = self.streams[0].fields();
+        let records = Schema::new(fields[..fields.len() - self.said.len()].to_vec());
+        std::iter::once(records).chain(self.said.iter().cloned()).collect()
+    }
+
+    /// The job of one of its units, which reads `plugin`, and sends to the next stage by `outlet` where there is one.
+    pub(super) fn job(
+        &self,
+        partition: u32,
+        plugin: Arc<dyn SourcePlugin>,
+        outlet: Option<Arc<dyn SinkPlugin>>,
+    ) -> CheckedJob {
         let mut job = self.job.clone();
+        if let Some(outlet) = outlet {
+            job.sinks[0].plugin = outlet;
+        }
         job.name = format!("{}/{}/{partition}", self.job.name, self.name).into();
         job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions));
         job.sources[0] = CheckedSource {
@@ -297,7 +455,7 @@ impl StageCut {
             plugin,
             format: None,
             options: Options::default(),
-            schema: self.streams[0].clone(),
+            schema: self.outputs()[0].clone(),
             time: SourceTime::Arrival,
             id: None,
             dedup: None,

@@ -4,9 +4,6 @@
 //! partitions of the stage's topic; a thread of the door ([`Door::run`]) sends them as frames and brings answers back.
 //! Acknowledgement by the brokers is the moment at which a record counts, in every part of the job.
 //!
-//! A frame leaves at once when none is on its way to its partition, and grows until that one is acknowledged otherwise:
-//! few rows each when records are few, many when they are many, without a setting.
-//!
 //! When something is not written for good, nothing after it is called written: the door goes on as a new *incarnation*, and
 //! sends nothing again of what was on its way. Those who wait for it hear that its outcome is unknown; it may count.
 //!
@@ -14,9 +11,8 @@
 //! * Rows of one incarnation have ascending positions, and frames of a partition leave in their order.
 //! * What waits to be sent is bounded by [`DoorOptions::queue`], above which the sink takes no more.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_cluster::answers::Answers as AnswersMessage;
@@ -32,7 +28,8 @@ use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange}
 
 use super::answering::reply_topic;
 use super::cut::StageCut;
-use super::scatter::{Origin, Scatter};
+use super::lanes::{Bell, Lanes};
+use super::scatter::Origin;
 use crate::durable::new_run;
 
 /// How often a door looks for what has waited for too long.
@@ -72,39 +69,9 @@ pub struct DoorCounts {
     pub failures: AtomicU64,
 }
 
-/// Rows of one partition that are not written yet.
-#[derive(Default)]
-struct Lane {
-    /// Order numbers of rows that wait.
-    waiting: VecDeque<Seq>,
-    /// The frame on its way: its tag, the first of its order numbers, its bytes.
-    sent: Option<(u64, Seq, usize)>,
-}
-
-/// Wakes the thread; rung while it works, it does not sleep after that.
-#[derive(Default)]
-struct Bell {
-    is_rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell {
-    fn ring(&self) {
-        *self.is_rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_one();
-    }
-
-    fn wait(&self, at_most: Duration) {
-        let is_rung = self.is_rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(is_rung, at_most, |is_rung| !*is_rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
-}
-
 /// What the sink and the thread share.
 struct Sending {
-    scatter: Scatter,
-    lanes: Vec<Lane>,
+    lanes: Lanes,
     incarnation: u64,
     door: Arc<frame::Door>,
     /// Rows of this incarnation.
@@ -112,25 +79,15 @@ struct Sending {
     /// The end of what the sink has given.
     passed: Seq,
     next_tag: u64,
-    in_flight: usize,
     /// Of the sink's task while it waits for room.
     waker: Option<Waker>,
     is_over: bool,
 }
 
 impl Sending {
-    fn waiting(&self) -> usize {
-        self.in_flight
-            + (0..self.scatter.partitions()).map(|partition| self.scatter.waiting(partition)).sum::<usize>()
-    }
-
     /// Everything below is written.
     fn written(&self) -> Seq {
-        let first = |lane: &Lane| {
-            let waiting = lane.waiting.front().copied();
-            lane.sent.map(|(_, first, _)| first).into_iter().chain(waiting).min()
-        };
-        self.lanes.iter().filter_map(first).min().unwrap_or(self.passed)
+        self.lanes.first().map_or(self.passed, |first| first.seq)
     }
 }
 
@@ -140,6 +97,8 @@ pub struct Door {
     topic: Arc<str>,
     prefix: String,
     stage: StageCut,
+    /// The number of the job's text.
+    spec: u64,
     bus: Arc<dyn Bus>,
     options: DoorOptions,
     sending: Mutex<Sending>,
@@ -150,22 +109,24 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door of `node` that sends to `topic`.
+    /// A door of `node` that sends to `topic`, by the text of the job with the number `spec`.
     pub fn new(
         bus: Arc<dyn Bus>,
         prefix: impl Into<String>,
         node: impl Into<Arc<str>>,
         topic: impl Into<Arc<str>>,
         stage: StageCut,
+        spec: u64,
         options: DoorOptions,
     ) -> Arc<Self> {
         let node = node.into();
-        let sending = Mutex::new(begin(&stage, &node, &options, 0));
+        let sending = Mutex::new(begin(&stage, spec, &node, &options, 0));
         Arc::new(Self {
             topic: topic.into(),
             prefix: prefix.into(),
             node,
             stage,
+            spec,
             bus,
             options,
             sending,
@@ -236,7 +197,7 @@ impl Door {
                     self.give_up(before);
                 }
             }
-            let is_busy = self.lock().in_flight > 0;
+            let is_busy = self.lock().lanes.waiting() > 0;
             // Rung by the sink, by an acknowledgement and by an answer.
             self.bell.wait(if is_busy { GLANCE } else { LOOK });
         }
@@ -310,28 +271,11 @@ impl Door {
         if sending.is_over {
             return false;
         }
-        let mut freed = 0;
-        for lane in &mut sending.lanes {
-            if let Some((_, _, bytes)) = lane.sent.take_if(|(tag, ..)| *tag < acknowledged.below) {
-                freed += bytes;
-            }
-        }
-        sending.in_flight -= freed;
-        for partition in 0..sending.scatter.partitions() {
-            let at = partition as usize;
-            if sending.lanes[at].sent.is_some() {
-                continue;
-            }
-            let before = sending.scatter.rows(partition);
-            let Some(frame) = sending.scatter.cut(partition, None) else { continue };
-            let rows = before - sending.scatter.rows(partition);
+        sending.lanes.acknowledged(acknowledged.below);
+        for partition in 0..sending.lanes.partitions() {
             let tag = sending.next_tag;
+            let Some(frame) = sending.lanes.cut(partition, false, tag) else { continue };
             sending.next_tag += 1;
-            let lane = &mut sending.lanes[at];
-            let first = lane.waiting.front().copied().unwrap_or(0);
-            lane.waiting.drain(..rows.min(lane.waiting.len()));
-            lane.sent = Some((tag, first, frame.len()));
-            sending.in_flight += frame.len();
             self.counts.frames.fetch_add(1, Ordering::Relaxed);
             let message = Outgoing {
                 topic: &self.topic,
@@ -351,7 +295,7 @@ impl Door {
             }
         }
         let written = sending.written();
-        let waker = if sending.waiting() < self.options.queue { sending.waker.take() } else { None };
+        let waker = if sending.lanes.waiting() < self.options.queue { sending.waker.take() } else { None };
         drop(sending);
         self.answers().iter().for_each(|answers| answers.written(written));
         if let Some(waker) = waker {
@@ -364,7 +308,7 @@ impl Door {
     fn begin_again(&self) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let mut sending = self.lock();
-        let new = begin(&self.stage, &self.node, &self.options, sending.passed);
+        let new = begin(&self.stage, self.spec, &self.node, &self.options, sending.passed);
         let old = std::mem::replace(&mut *sending, new);
         sending.is_over = old.is_over;
         drop(sending);
@@ -375,19 +319,16 @@ impl Door {
     }
 }
 
-fn begin(stage: &StageCut, node: &Arc<str>, options: &DoorOptions, passed: Seq) -> Sending {
+fn begin(stage: &StageCut, spec: u64, node: &Arc<str>, options: &DoorOptions, passed: Seq) -> Sending {
     let incarnation = new_run();
-    let sender = Sender { spec: 1, origin: Sent::Door { incarnation }, lineage: None };
-    let scatter = Scatter::new(stage, sender, options.frames, |_| Mark::START);
+    let sender = Sender { spec, origin: Sent::Door { incarnation }, lineage: None };
     Sending {
-        lanes: (0..stage.partitions).map(|_| Lane::default()).collect(),
-        scatter,
+        lanes: Lanes::new(stage, sender, options.frames, |_| Mark::START, None),
         incarnation,
         door: Arc::new(frame::Door { node: (**node).into(), incarnation }),
         rows: 0,
         passed,
         next_tag: 0,
-        in_flight: 0,
         waker: None,
         is_over: false,
     }
@@ -443,22 +384,16 @@ impl Operator for DoorSink {
             door.answers().iter().flat_map(|answers| answers.waiting_in(batch.range())).collect();
         let is_waited_for = |seq: Seq| waiting.iter().any(|range| range.contains(seq));
         let arrival = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
-        let mut placed = Vec::with_capacity(batch.len());
         let mut sending = door.lock();
-        let Sending { scatter, lanes, rows, door: address, .. } = &mut *sending;
-        let refused = scatter.push(input.port as u32, &batch, |seq, partition| {
+        let Sending { lanes, rows, door: address, .. } = &mut *sending;
+        let refused = lanes.push(input.port as u32, &batch, |seq| {
             let position = Position { offset: *rows, row: 0 };
             *rows += 1;
-            placed.push((seq, partition));
             let reply =
                 is_waited_for(seq).then(|| Reply { door: Arc::clone(address), request: seq, line: 0 });
             Origin { position, arrival, reply }
         })?;
         let mut rejects = RejectsBuilder::default();
-        let too_large = refused.iter().map(|refused| batch.seq(refused.row)).collect::<Vec<Seq>>();
-        for (seq, partition) in placed.iter().filter(|(seq, _)| !too_large.contains(seq)) {
-            lanes[*partition as usize].waiting.push_back(*seq);
-        }
         drop(sending);
         for refused in &refused {
             let seq = batch.seq(refused.row);
@@ -497,7 +432,7 @@ impl Operator for DoorSink {
 
     fn is_ready(&mut self, waker: &Waker) -> bool {
         let mut sending = self.door.lock();
-        if sending.waiting() < self.door.options.queue {
+        if sending.lanes.waiting() < self.door.options.queue {
             return true;
         }
         sending.waker = Some(waker.clone());

@@ -15,10 +15,11 @@ use thalweg_kafka::Bus;
 use thalweg_types::{Error, SEMANTICS};
 
 use super::answering::{Post, reply_topic};
-use super::cut::{Cut, cut};
+use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlugin};
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
-use super::units::{UnitOptions, Units};
+use super::outlet::{Carrier, CarrierOptions};
+use super::units::{UnitOptions, Units, UnitsFolder};
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
 use crate::node::{Node, RunningJob};
 
@@ -43,6 +44,7 @@ pub struct ClusterOptions {
     pub partitions: Option<u32>,
     pub units: UnitOptions,
     pub door: DoorOptions,
+    pub carrier: CarrierOptions,
 }
 
 /// The topic that a stage reads.
@@ -83,24 +85,25 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
             "let clients take the answers as replies, or run it on one node, without --cluster".to_owned(),
         ));
     }
-    if cut.stage.partitions > 1 || !cut.stage.keys.iter().all(Vec::is_empty) {
-        let says = !job.json["operators"][&*cut.stage.name]["partitions"].is_null();
+    for stage in cut.stages.iter_mut().filter(|stage| !stage.keys.iter().all(Vec::is_empty)) {
+        let says = !job.json["operators"][&*stage.operator]["partitions"].is_null();
         if !says {
-            cut.stage.partitions = partitions.unwrap_or(PARTITIONS);
+            stage.partitions = partitions.unwrap_or(PARTITIONS);
         }
-        if !cut.stage.partitions.is_power_of_two() || cut.stage.partitions > control::MAX_PARTITIONS {
+        if !stage.partitions.is_power_of_two() || stage.partitions > control::MAX_PARTITIONS {
             return Err(refused(
                 format!(
                     "operator {:?} of job {:?} has {} partitions, expected a power of two up to {}",
-                    cut.stage.name,
+                    stage.operator,
                     job.name,
-                    cut.stage.partitions,
+                    stage.partitions,
                     control::MAX_PARTITIONS
                 ),
                 "then doubling them splits each in two".to_owned(),
             ));
         }
     }
+    join(&mut cut.stages);
     Ok(cut)
 }
 
@@ -143,13 +146,20 @@ struct Inner {
 /// A job of the log on this node.
 struct Placed {
     number: u64,
-    units: Units,
+    /// In the order in which rows go through them.
+    stages: Vec<PlacedStage>,
     post: Arc<Post>,
     door: Arc<Door>,
-    /// Sends and brings answers.
-    thread: Option<JoinHandle<()>>,
+    /// Send and bring answers: of the door, and of the stages that have a next one.
+    threads: Vec<JoinHandle<()>>,
     entrance: Arc<RunningJob>,
-    stage: Name,
+}
+
+/// A stage of such a job.
+struct PlacedStage {
+    name: Name,
+    units: Units,
+    carrier: Option<Arc<Carrier>>,
     /// When a unit that did not start is tried again.
     again: BTreeMap<u32, Instant>,
     /// Units that the plan has given to another node, and since when.
@@ -212,12 +222,15 @@ impl Cluster {
                     .with_hint("take letters, digits, _ and -, at most 64 of them")
             })
         };
-        let stage = Stage { partitions: cut.stage.partitions, replicas: 0 };
+        let stages = cut
+            .stages
+            .iter()
+            .map(|stage| Ok((name(&stage.name)?, Stage { partitions: stage.partitions, replicas: 0 })));
         let spec = Spec {
             job: name(&job.name)?,
             number: 0,
             semantics: SEMANTICS,
-            stages: BTreeMap::from([(name(&cut.stage.name)?, stage)]),
+            stages: stages.collect::<Result<_, Error>>()?,
             text: job.json.to_string(),
         };
         self.shared.lock().submitted.push(spec);
@@ -313,7 +326,9 @@ impl Shared {
             let followed = state.followed_units(me);
             for (job, placed) in &mut placed {
                 placed.post.look();
-                self.place_units(job, placed, &active, &followed);
+                for stage in &mut placed.stages {
+                    place_units(job, stage, &active, &followed);
+                }
             }
             self.report(&mut placed);
         }
@@ -382,123 +397,72 @@ impl Shared {
         let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
         let cut = cut_for(&job, self.options.partitions)?;
         let MemberOptions { prefix, name, replication, .. } = &self.options.member;
-        let topic = stage_topic(prefix, &job.name, &cut.stage.name);
-        let partitions = i32::try_from(cut.stage.partitions).unwrap_or(i32::MAX);
-        make_topic(&*self.bus, &topic, partitions, *replication, &[("max.message.bytes", "2097152")])?;
+        let topic = |stage: &StageCut| stage_topic(prefix, &job.name, &stage.name);
+        for stage in &cut.stages {
+            let partitions = i32::try_from(stage.partitions).unwrap_or(i32::MAX);
+            let largest = [("max.message.bytes", "2097152")];
+            make_topic(&*self.bus, &topic(stage), partitions, *replication, &largest)?;
+        }
         let post = Arc::new(Post::new(Arc::clone(&self.bus), prefix.clone()));
-        let stage = Name::new(&cut.stage.name)
-            .ok_or_else(|| Error::user(format!("{:?} is no name in a cluster", cut.stage.name)))?;
-        let units = Units::open(
-            Arc::clone(&self.node),
-            &job.name,
-            cut.stage.clone(),
-            Arc::clone(&self.bus),
-            topic.as_str(),
-            UnitOptions { post: Some(Arc::clone(&post)), ..self.options.units.clone() },
-        )?;
+        let folder = UnitsFolder::open(Arc::clone(&self.node), &job.name)?;
+        let mut stages = Vec::with_capacity(cut.stages.len());
+        for (place, stage) in cut.stages.iter().enumerate() {
+            let carrier = cut.stages.get(place + 1).map(|next| {
+                let (bus, topic) = (Arc::clone(&self.bus), topic(next));
+                let options = self.options.carrier.clone();
+                Carrier::new(bus, stage.clone(), next.clone(), topic, number, options)
+            });
+            let units = Units::open(
+                Arc::clone(&folder),
+                stage.clone(),
+                Arc::clone(&self.bus),
+                topic(stage),
+                carrier.clone(),
+                UnitOptions { post: Some(Arc::clone(&post)), ..self.options.units.clone() },
+            )?;
+            stages.push(PlacedStage {
+                name: Name::new(&stage.name)
+                    .ok_or_else(|| Error::user(format!("{:?} is no name in a cluster", stage.name)))?,
+                units,
+                carrier,
+                again: BTreeMap::new(),
+                leaving: BTreeMap::new(),
+                rows: BTreeMap::new(),
+                looked: Instant::now(),
+            });
+        }
+        let first = &cut.stages[0];
         let door = Door::new(
             Arc::clone(&self.bus),
             prefix.clone(),
             name.as_str(),
-            topic.as_str(),
-            cut.stage.clone(),
+            topic(first),
+            first.clone(),
+            number,
             self.options.door.clone(),
         );
         let replies = door.replies()?;
         let entrance = self.node.start_door(&job.name, cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
         door.attend(entrance.answers());
+        let spawn = |name: String, run: Box<dyn FnOnce() + Send>| {
+            let spawned = std::thread::Builder::new().name(name).spawn(run);
+            spawned.map_err(|error| Error::external("start a thread of a job").with_source(error))
+        };
         let sending = Arc::clone(&door);
-        let thread = std::thread::Builder::new()
-            .name(format!("door:{}", job.name))
-            .spawn(move || sending.run(replies))
-            .map_err(|error| Error::external("start a thread of a door").with_source(error))?;
+        let mut threads = vec![spawn(format!("door:{}", job.name), Box::new(move || sending.run(replies)))?];
+        for carrier in stages.iter().filter_map(|stage| stage.carrier.clone()) {
+            threads.push(spawn(format!("carrier:{}", job.name), Box::new(move || carrier.run()))?);
+        }
         self.node.show(&entrance);
         (self.on_door)(&entrance);
-        let (again, leaving, rows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let looked = Instant::now();
-        let thread = Some(thread);
-        Ok(Placed { number, units, post, door, thread, entrance, stage, again, leaving, rows, looked })
-    }
-
-    /// Starts and ends units as the plan says.
-    fn place_units(
-        &self,
-        job: &Name,
-        placed: &mut Placed,
-        active: &BTreeSet<UnitName>,
-        followed: &BTreeSet<UnitName>,
-    ) {
-        let of_job = |unit: &&UnitName| unit.job == *job && unit.stage == placed.stage;
-        let wanted: BTreeMap<u32, bool> = followed
-            .iter()
-            .filter(of_job)
-            .map(|unit| (unit.partition, false))
-            .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
-            .collect();
-        for unit in placed.units.list() {
-            let Some(is_active) = wanted.get(&unit.partition) else {
-                let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
-                if since.elapsed() >= GRACE || unit.job.state().is_final() {
-                    placed.leaving.remove(&unit.partition);
-                    // It may be given back at once.
-                    placed.again.remove(&unit.partition);
-                    if let Err(error) = placed.units.stop(unit.partition) {
-                        tracing::warn!(error = error.chain(), "a unit that goes elsewhere");
-                    }
-                }
-                continue;
-            };
-            placed.leaving.remove(&unit.partition);
-            unit.is_active.store(*is_active, Ordering::Relaxed);
-        }
-        for (partition, is_active) in wanted {
-            let runs = placed
-                .units
-                .list()
-                .iter()
-                .any(|unit| unit.partition == partition && !unit.job.state().is_final());
-            if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
-                continue;
-            }
-            if let Err(error) = placed.units.start(partition, is_active) {
-                tracing::error!(error = error.chain(), "a unit does not start here");
-            }
-            // One that fails at once is not started in a spin.
-            placed.again.insert(partition, Instant::now() + AGAIN);
-        }
+        Ok(Placed { number, stages, post, door, threads, entrance })
     }
 
     fn report(&self, placed: &mut BTreeMap<Name, Placed>) {
         let (mut reports, mut trouble) = (Vec::new(), BTreeSet::new());
         for (job, placed) in placed {
-            let passed = placed.looked.elapsed().as_secs_f64().max(0.001);
-            placed.looked = Instant::now();
-            for unit in placed.units.list() {
-                let name =
-                    UnitName { job: job.clone(), stage: placed.stage.clone(), partition: unit.partition };
-                if unit.job.state().is_final() {
-                    trouble.insert(name);
-                    continue;
-                }
-                let counts = &unit.counts;
-                let rows = counts.rows.load(Ordering::Relaxed);
-                let before = placed.rows.insert(unit.partition, rows).unwrap_or(rows);
-                let position = counts.position.load(Ordering::Relaxed);
-                let end = counts.end.load(Ordering::Relaxed);
-                reports.push(Report {
-                    unit: name,
-                    load: (rows.saturating_sub(before) as f64 / passed) as u64,
-                    bytes: unit
-                        .job
-                        .stats()
-                        .operators
-                        .iter()
-                        .flat_map(|of| &of.tasks)
-                        .map(|task| task.state_bytes)
-                        .sum(),
-                    position,
-                    ready: counts.is_known.load(Ordering::Relaxed) && position >= end,
-                });
+            for stage in &mut placed.stages {
+                stage.report(job, &mut reports, &mut trouble);
             }
         }
         let mut inner = self.lock();
@@ -506,23 +470,101 @@ impl Shared {
     }
 }
 
-/// Ends a job on this node: at once, or after what is in flight.
+impl PlacedStage {
+    fn report(&mut self, job: &Name, reports: &mut Vec<Report>, trouble: &mut BTreeSet<UnitName>) {
+        let passed = self.looked.elapsed().as_secs_f64().max(0.001);
+        self.looked = Instant::now();
+        for unit in self.units.list() {
+            let name = UnitName { job: job.clone(), stage: self.name.clone(), partition: unit.partition };
+            if unit.job.state().is_final() {
+                trouble.insert(name);
+                continue;
+            }
+            let counts = &unit.counts;
+            let rows = counts.rows.load(Ordering::Relaxed);
+            let before = self.rows.insert(unit.partition, rows).unwrap_or(rows);
+            let position = counts.position.load(Ordering::Relaxed);
+            let end = counts.end.load(Ordering::Relaxed);
+            let operators = unit.job.stats().operators;
+            reports.push(Report {
+                unit: name,
+                load: (rows.saturating_sub(before) as f64 / passed) as u64,
+                bytes: operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
+                position,
+                ready: counts.is_known.load(Ordering::Relaxed) && position >= end,
+            });
+        }
+    }
+}
+
+/// Starts and ends units as the plan says.
+fn place_units(
+    job: &Name,
+    placed: &mut PlacedStage,
+    active: &BTreeSet<UnitName>,
+    followed: &BTreeSet<UnitName>,
+) {
+    let of_job = |unit: &&UnitName| unit.job == *job && unit.stage == placed.name;
+    let wanted: BTreeMap<u32, bool> = followed
+        .iter()
+        .filter(of_job)
+        .map(|unit| (unit.partition, false))
+        .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
+        .collect();
+    for unit in placed.units.list() {
+        let Some(is_active) = wanted.get(&unit.partition) else {
+            let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
+            if since.elapsed() >= GRACE || unit.job.state().is_final() {
+                placed.leaving.remove(&unit.partition);
+                // It may be given back at once.
+                placed.again.remove(&unit.partition);
+                if let Err(error) = placed.units.stop(unit.partition) {
+                    tracing::warn!(error = error.chain(), "a unit that goes elsewhere");
+                }
+            }
+            continue;
+        };
+        placed.leaving.remove(&unit.partition);
+        unit.is_active.store(*is_active, Ordering::Relaxed);
+    }
+    for (partition, is_active) in wanted {
+        let runs = placed
+            .units
+            .list()
+            .iter()
+            .any(|unit| unit.partition == partition && !unit.job.state().is_final());
+        if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
+            continue;
+        }
+        if let Err(error) = placed.units.start(partition, is_active) {
+            tracing::error!(error = error.chain(), "a unit does not start here");
+        }
+        // One that fails at once is not started in a spin.
+        placed.again.insert(partition, Instant::now() + AGAIN);
+    }
+}
+
+/// Ends a job on this node: at once, or after what is in flight. Stages end in the order in which rows go through them, and
+/// what sends their rows after all of them.
 fn end(placed: Placed, is_crash: bool) {
-    let Placed { units, door, thread, entrance, .. } = placed;
+    let Placed { stages, door, threads, entrance, .. } = placed;
     if is_crash {
         entrance.abort();
     } else {
         entrance.drain();
-        for unit in units.list() {
-            if let Err(error) = units.stop(unit.partition) {
+        for (stage, unit) in
+            stages.iter().flat_map(|stage| stage.units.list().into_iter().map(move |unit| (stage, unit)))
+        {
+            if let Err(error) = stage.units.stop(unit.partition) {
                 tracing::warn!(error = error.chain(), "a unit of a job that ends");
             }
         }
     }
     let _ = entrance.wait_timeout(AGAIN);
     door.end();
-    if let Some(thread) = thread {
+    stages.iter().filter_map(|stage| stage.carrier.as_ref()).for_each(|carrier| carrier.end());
+    for thread in threads {
         let _ = thread.join();
     }
-    drop(units);
+    drop(stages);
 }

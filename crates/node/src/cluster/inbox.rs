@@ -14,20 +14,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use thalweg_cluster::frame::{Frame, FrameError, RowFrame, checksum};
 use thalweg_cluster::positions::{Mark, Position, Verdict};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
-use thalweg_flow::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker};
+use thalweg_flow::{Command, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker};
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
-use super::answering::{AnsweringSink, Arrived, Post};
+use super::answering::{AnsweringSink, Post, is_waited_for};
+use super::arrived::Arrived;
+use super::cut::StageCut;
 use super::place::{LastFrame, Place};
 use super::wire::{from_wire, wire_schema};
+use crate::operator::late::Held;
 
 /// How soon a broker is asked again that did not answer.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -85,13 +89,22 @@ pub struct InboxCounts {
 pub(super) struct Input {
     pub(super) reader: Reader,
     pub(super) of: TopicPartition,
-    /// The streams of the stage, by the number that frames give their inputs.
-    pub(super) streams: Arc<[Schema]>,
+    pub(super) stage: StageCut,
     pub(super) counts: Arc<InboxCounts>,
-    /// Where answers go; `None` where no door waits for any.
-    pub(super) post: Option<Arc<Post>>,
-    /// Whether answers are sent: not by a unit that follows another.
-    pub(super) is_active: Arc<AtomicBool>,
+    pub(super) goes: Goes,
+    /// Where rows came from that somebody asks for.
+    pub(super) arrived: Arc<Arrived>,
+}
+
+/// What a unit makes of its rows.
+#[derive(Clone)]
+pub(super) enum Goes {
+    /// State, and nothing that leaves it.
+    Nowhere,
+    /// Answers, where the unit is active: not those of one that follows another.
+    Answers(Arc<Post>, Arc<AtomicBool>),
+    /// Rows for the next stage.
+    On,
 }
 
 /// The plug-in of one unit's source: no job file names it.
@@ -119,9 +132,7 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, streams, counts, post, is_active } = &self.0;
-        let is_active = Arc::clone(is_active);
-        let arrived = post.as_ref().map(|_| Arc::<Arrived>::default());
+        let Input { reader, of, stage, counts, goes, arrived } = &self.0;
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -133,35 +144,47 @@ impl SourcePlugin for InboxPlugin {
             held: VecDeque::new(),
             counts: Arc::clone(counts),
             is_draining: false,
-            arrived: arrived.clone(),
+            judge: stage.judge(),
+            senders: stage.senders,
+            told_time: None,
+            goes: goes.clone(),
+            arrived: Arc::clone(arrived),
             told: None,
         };
-        let wire: Arc<[SchemaRef]> =
-            streams.iter().map(|stream| Arc::clone(wire_schema(stream).arrow())).collect();
-        let streams: Arc<[SchemaRef]> = streams.iter().map(|stream| Arc::clone(stream.arrow())).collect();
+        let arrow = |streams: &[Schema]| streams.iter().map(|stream| Arc::clone(stream.arrow())).collect();
+        let decoding = Arc::new(Decoding {
+            wire: stage.streams.iter().map(|stream| Arc::clone(wire_schema(stream).arrow())).collect(),
+            inputs: arrow(&stage.streams),
+            streams: arrow(&stage.outputs()),
+            said: stage.said.len(),
+        });
         let decoder = Box::new(move |_: &thalweg_flow::TaskInfo| {
-            let decoder = FrameDecoder { wire: Arc::clone(&wire), streams: Arc::clone(&streams) };
-            Ok(Box::new(decoder) as Box<dyn Decoder>)
+            Ok(Box::new(FrameDecoder(Arc::clone(&decoding))) as Box<dyn Decoder>)
         });
-        let replies = post.clone().zip(arrived).map(|(post, arrived)| {
-            let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> = Box::new(move |_| {
-                let (arrived, post) = (Arc::clone(&arrived), Arc::clone(&post));
-                Ok(Box::new(AnsweringSink::new(arrived, post, Arc::clone(&is_active))))
-            });
-            factory
-        });
+        let replies = match goes {
+            Goes::Answers(post, is_active) => {
+                let (arrived, post, is_active) =
+                    (Arc::clone(arrived), Arc::clone(post), Arc::clone(is_active));
+                let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> = Box::new(move |_| {
+                    let (arrived, post) = (Arc::clone(&arrived), Arc::clone(&post));
+                    Ok(Box::new(AnsweringSink::new(arrived, post, Arc::clone(&is_active))))
+                });
+                Some(factory)
+            }
+            Goes::Nowhere | Goes::On => None,
+        };
         let built = BuiltSource::new(Box::new(source), decoder, context.schema, Replay::Told);
         Ok(BuiltSource { replies, ..built })
     }
 
     fn outputs(&self, _: &Options) -> Vec<thalweg_connect::SourceOutput> {
-        let stream = |schema: &Schema| thalweg_connect::SourceOutput { name: "rows", schema: schema.clone() };
-        self.0.streams.iter().map(stream).collect()
+        let stream = |schema: Schema| thalweg_connect::SourceOutput { name: "rows", schema };
+        self.0.stage.outputs().into_iter().map(stream).collect()
     }
 }
 
 /// A message that was read and does not count yet.
-struct Held {
+struct HeldMessage {
     offset: Offset,
     checksum: u32,
     bytes: usize,
@@ -173,6 +196,7 @@ struct Held {
 /// A frame of which some rows count.
 #[derive(Debug)]
 pub(super) struct TakenFrame {
+    pub(super) offset: Offset,
     pub(super) frame: RowFrame,
     /// How many of its rows, from the first, do not.
     pub(super) skipped: usize,
@@ -190,12 +214,19 @@ struct Inbox {
     records: Offset,
     /// The frame that has to come first.
     expected: Option<LastFrame>,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldMessage>,
     counts: Arc<InboxCounts>,
     is_draining: bool,
-    arrived: Option<Arc<Arrived>>,
-    /// Frames of the block that was just told, and when the broker appended the first.
-    told: Option<(Arc<Vec<TakenFrame>>, Micros)>,
+    /// The operator that judges rows by the time that their senders hold; none where only doors send.
+    judge: Option<Arc<str>>,
+    /// The units that send.
+    senders: u32,
+    /// That time, as the job was last told it since its start.
+    told_time: Option<Micros>,
+    goes: Goes,
+    arrived: Arc<Arrived>,
+    /// Frames of the block that was just told, if somebody asks for them.
+    told: Option<Arc<Vec<TakenFrame>>>,
 }
 
 impl Inbox {
@@ -270,7 +301,7 @@ impl Inbox {
                     let checksum = found.unwrap_or(0);
                     let appended = message.timestamp.unwrap_or(0).saturating_mul(1_000);
                     bytes += value.len();
-                    held.push_back(Held { offset, checksum, bytes: value.len(), appended, frame });
+                    held.push_back(HeldMessage { offset, checksum, bytes: value.len(), appended, frame });
                     bytes < max_bytes
                 }
                 Err(error) => {
@@ -313,17 +344,29 @@ impl Inbox {
     }
 
     /// Takes a message that is held for read.
-    fn consume(&mut self, held: &Held) {
+    fn consume(&mut self, held: &HeldMessage) {
         self.place.position = Position { offset: held.offset + 1, row: 0 };
         self.place.last = Some(LastFrame { offset: held.offset, checksum: held.checksum });
         self.counts.position.store(held.offset + 1, Ordering::Relaxed);
     }
 
+    /// The time by which the rows of a message are judged, where the job has not been told it.
+    fn time_before(&self, held: &HeldMessage) -> Option<Micros> {
+        let Frame::Rows(RowFrame { head, .. }) = &held.frame else { return None };
+        self.judge.as_ref()?;
+        if head.after > self.place.through.of(head.origin) {
+            return None;
+        }
+        let time = self.place.times.after(self.senders, head.origin, head.task_time, held.appended);
+        time.filter(|_| time != self.told_time)
+    }
+
     /// How many rows of a frame, from the first, do not count; `None` where none does.
-    fn judge(&mut self, frame: &RowFrame) -> Option<usize> {
+    fn judge(&mut self, frame: &RowFrame, appended: Micros) -> Option<usize> {
         let (head, marks) = (&frame.head, &frame.places.marks);
         match self.place.through.take(head.origin, head.after, marks) {
             Verdict::From(first) => {
+                self.place.times.take(self.senders, head.origin, head.task_time, appended);
                 self.counts.duplicates.fetch_add(first as u64, Ordering::Relaxed);
                 (first < marks.len()).then_some(first)
             }
@@ -348,17 +391,32 @@ impl Inbox {
             if !frames.is_empty() && (!is_rows || bytes >= max_bytes || rows >= BLOCK_ROWS) {
                 break;
             }
+            if let Some(time) = self.time_before(held) {
+                // A block ends where the time does by which its rows are judged: wherever frames are put together, a row is
+                // judged by the same.
+                if !frames.is_empty() {
+                    break;
+                }
+                let now = held.appended;
+                self.told_time = Some(time);
+                let event = Told::Command(Command {
+                    operator: Arc::clone(self.judge.as_ref()?),
+                    body: Arc::new(Held(time)),
+                    record: None,
+                });
+                return Some(Poll::Told { now, event });
+            }
             let held = self.held.pop_front()?;
             self.consume(&held);
             match held.frame {
                 Frame::Rows(frame) => {
-                    let Some(skipped) = self.judge(&frame) else { continue };
+                    let Some(skipped) = self.judge(&frame, held.appended) else { continue };
                     if frames.is_empty() {
                         now = held.appended;
                     }
                     bytes += held.bytes;
                     rows += frame.len() - skipped;
-                    frames.push(TakenFrame { frame, skipped });
+                    frames.push(TakenFrame { offset: held.offset, frame, skipped });
                 }
                 Frame::Tick(head) => match self.place.through.take(head.origin, head.after, &[]) {
                     Verdict::From(_) => return Some(Poll::Told { now: held.appended, event: Told::Tick }),
@@ -376,7 +434,12 @@ impl Inbox {
         let first = self.records;
         self.records += rows as u64;
         let frames = Arc::new(frames);
-        self.told = self.arrived.as_ref().map(|_| (Arc::clone(&frames), now));
+        let is_asked_for = match &self.goes {
+            Goes::Nowhere => false,
+            Goes::Answers(..) => is_waited_for(&frames, now),
+            Goes::On => true,
+        };
+        self.told = is_asked_for.then(|| Arc::clone(&frames));
         let payload = Payload::Other { data: frames as Arc<dyn Any + Send + Sync>, bytes };
         let block = RawBlock { partition: self.of.partition.unsigned_abs(), first, count, payload };
         Some(Poll::Told { now, event: Told::Block(block) })
@@ -439,8 +502,8 @@ impl Source for Inbox {
     }
 
     fn sequenced(&mut self, _: &RawBlock, range: SeqRange) {
-        if let (Some(arrived), Some((frames, appended))) = (&self.arrived, self.told.take()) {
-            arrived.note(range, &frames, appended);
+        if let Some(frames) = self.told.take() {
+            self.arrived.note(range, &frames);
         }
     }
 
@@ -470,12 +533,19 @@ impl Drop for Inbox {
     }
 }
 
-/// Makes batches of frames, one for each input of the stage.
-struct FrameDecoder {
-    /// The columns of each input in frames, and in the job.
-    wire: Arc<[SchemaRef]>,
-    streams: Arc<[SchemaRef]>,
+/// How frames become batches.
+struct Decoding {
+    /// The columns of each input in frames, and without the event times.
+    wire: Vec<SchemaRef>,
+    inputs: Vec<SchemaRef>,
+    /// The streams of the unit: one for each input, or records and what earlier stages said of them.
+    streams: Vec<SchemaRef>,
+    /// How many columns of the input hold what was said.
+    said: usize,
 }
+
+/// Makes batches of frames, one for each stream of the unit.
+struct FrameDecoder(Arc<Decoding>);
 
 /// Rows of one input.
 #[derive(Default)]
@@ -487,13 +557,14 @@ struct Rows {
 
 impl FrameDecoder {
     fn rows(&self, frames: &[TakenFrame], range: SeqRange) -> Result<Vec<Rows>, Error> {
-        let mut all: Vec<Rows> = self.streams.iter().map(|_| Rows::default()).collect();
+        let Decoding { wire, inputs: streams, .. } = &*self.0;
+        let mut all: Vec<Rows> = streams.iter().map(|_| Rows::default()).collect();
         let mut seq = range.start;
-        for TakenFrame { frame, skipped } in frames {
-            let schema = |input: u32| self.wire.get(input as usize).cloned();
+        for TakenFrame { frame, skipped, .. } in frames {
+            let schema = |input: u32| wire.get(input as usize).cloned();
             let inputs = frame.decode(schema).map_err(|error| Error::corrupt(format!("a frame: {error}")))?;
             // By input, how many of its rows do not count.
-            let mut left_out = vec![0; self.streams.len()];
+            let mut left_out = vec![0; streams.len()];
             let mut row = 0;
             for run in &frame.places.runs {
                 let input = run.input as usize;
@@ -509,7 +580,7 @@ impl FrameDecoder {
             }
             for rows in inputs {
                 let input = rows.input as usize;
-                let (records, times) = from_wire(&rows.records, &self.streams[input])?;
+                let (records, times) = from_wire(&rows.records, &streams[input])?;
                 let first = left_out[input];
                 all[input].records.push(records.slice(first, records.num_rows() - first));
                 all[input].times.extend_from_slice(&times[first..]);
@@ -526,15 +597,16 @@ impl Decoder for FrameDecoder {
         };
         let frames = data.downcast_ref::<Vec<TakenFrame>>();
         let frames = frames.ok_or_else(|| Error::internal("a block of a log that holds no frames"))?;
-        let mut batches = Vec::with_capacity(self.streams.len());
-        for (rows, stream) in self.rows(frames, range)?.into_iter().zip(self.streams.iter()) {
+        let Decoding { inputs, streams, said, .. } = &*self.0;
+        let mut batches = Vec::with_capacity(streams.len());
+        for (rows, input) in self.rows(frames, range)?.into_iter().zip(inputs) {
             if rows.seqs.is_empty() {
-                batches.push(Batch::empty(range, stream));
+                batches.push(Batch::empty(range, input));
                 continue;
             }
             let records = match rows.records.as_slice() {
                 [one] => one.clone(),
-                some => concat_batches(stream, some)
+                some => concat_batches(input, some)
                     .map_err(|error| Error::internal("put rows of frames together").with_source(error))?,
             };
             let seqs = if rows.seqs.len() == range.len() as usize {
@@ -544,8 +616,30 @@ impl Decoder for FrameDecoder {
             };
             batches.push(Batch::new(range, records, ScalarBuffer::from(rows.times), seqs));
         }
+        if *said > 0 {
+            batches = apart(&batches[0], streams)?;
+        }
         let mut batches = batches.into_iter();
         let first = batches.next().ok_or_else(|| Error::internal("a stage without inputs"))?;
         Ok(Decoded { others: batches.collect(), ..Decoded::new(first) })
     }
+}
+
+/// Records, and what earlier stages said of them: the last columns of `both`.
+fn apart(both: &Batch, streams: &[SchemaRef]) -> Result<Vec<Batch>, Error> {
+    let strange = || Error::internal("rows of a chain without what was said of them");
+    let (records, said) = streams.split_first().ok_or_else(strange)?;
+    let columns = both.records().columns();
+    let own = columns.len().checked_sub(said.len()).ok_or_else(strange)?;
+    let batch = |schema: &SchemaRef, columns: Vec<ArrayRef>| {
+        let options = RecordBatchOptions::new().with_row_count(Some(both.records().num_rows()));
+        let records = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options);
+        records.map(|records| both.with_records(records)).map_err(|error| strange().with_source(error))
+    };
+    let mut batches = vec![batch(records, columns[..own].to_vec())?];
+    for (schema, column) in said.iter().zip(&columns[own..]) {
+        let column = column.as_struct_opt().ok_or_else(strange)?;
+        batches.push(batch(schema, column.columns().to_vec())?);
+    }
+    Ok(batches)
 }

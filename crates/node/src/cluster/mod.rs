@@ -10,18 +10,22 @@
 //! * A row counts once, whoever sends it and however often: positions decide it ([`thalweg_cluster::positions`]).
 //! * A unit goes on only in the log that it came from: [`inbox`] compares topic, bounds and the last frame.
 //!
-//! Records enter at a `door`, which any node has; `answering` brings answers back to it. `member` reads the control log, and
-//! `host` runs what it says.
+//! Records enter at a `door`, which any node has; `answering` brings answers back to it. An operator of several keys is a
+//! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
+//! log, and `host` runs what it says.
 //!
-//! Not here yet: several stages in a chain, state that comes from another node.
+//! Not here yet: several operators with keys, state that comes from another node.
 
 mod address;
 mod answering;
+mod arrived;
 mod cut;
 mod door;
 mod host;
 mod inbox;
+mod lanes;
 mod member;
+mod outlet;
 mod place;
 mod scatter;
 mod units;
@@ -34,6 +38,7 @@ pub use door::{Door, DoorCounts, DoorOptions};
 pub use host::{Cluster, ClusterOptions, OnDoor, cut_for, stage_topic};
 pub use inbox::{InboxCounts, Reader};
 pub use member::{Member, MemberOptions, Work, control_topic, make_topic};
+pub use outlet::{Carrier, CarrierCounts, CarrierOptions};
 pub use scatter::{Origin, Scatter};
-pub use units::{Unit, UnitOptions, Units};
+pub use units::{Unit, UnitOptions, Units, UnitsFolder};
 pub use wire::wire_schema;

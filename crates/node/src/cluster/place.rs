@@ -1,16 +1,19 @@
 //! Where a unit is in its partition, as its commit record keeps it ("docs/formats/unit.md").
 //!
-//! Layout (little-endian): version 1; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
+//! Layout (little-endian): version 2; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
 //! the last frame: 0, or 1, its offset 8 and its checksum 4; number of origins 4, and of each: kind 1 (0 unit, 1 door),
-//! stage 4 and partition 4 or incarnation 8, mark (offset 8, row 4, made 4).
+//! stage 4 and partition 4 or incarnation 8, mark (offset 8, row 4, made 4), doors from the one whose last frame is oldest;
+//! number of units that have told their time 4, and of each: its origin as above, time 8, time of its last frame 8; the
+//! time that is held: 0, or 1 and the time 8.
 
 use bytes::{Buf as _, BufMut as _};
 use thalweg_cluster::positions::{Mark, Origin, Position, Through};
+use thalweg_cluster::times::{Times, Told};
 use thalweg_kafka::TopicId;
 use thalweg_types::Error;
 
 /// Persisted.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A frame that was read, so that another log in its place is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,7 @@ pub(super) struct Place {
     pub(super) position: Position,
     pub(super) last: Option<LastFrame>,
     pub(super) through: Through,
+    pub(super) times: Times,
 }
 
 impl Place {
@@ -44,21 +48,21 @@ impl Place {
             }
         }
         let marks: Vec<(Origin, Mark)> = self.through.iter().collect();
-        out.put_u32_le(u32::try_from(marks.len()).expect("fewer than 2^32 origins are remembered"));
+        put_count(marks.len(), &mut out);
         for (origin, mark) in marks {
-            match origin {
-                Origin::Unit { stage, partition } => {
-                    out.put_u8(0);
-                    out.put_u32_le(stage);
-                    out.put_u32_le(partition);
-                }
-                Origin::Door { incarnation } => {
-                    out.put_u8(1);
-                    out.put_u64_le(incarnation);
-                }
-            }
+            put_origin(origin, &mut out);
             put_position(mark.position, &mut out);
             out.put_u32_le(mark.made);
+        }
+        put_count(self.times.iter().len(), &mut out);
+        for (origin, told) in self.times.iter() {
+            put_origin(origin, &mut out);
+            out.put_i64_le(told.time);
+            out.put_i64_le(told.heard);
+        }
+        out.put_u8(self.times.held().is_some().into());
+        if let Some(held) = self.times.held() {
+            out.put_i64_le(held);
         }
         out
     }
@@ -74,6 +78,12 @@ impl Place {
                 ))
                 .with_hint("run the version that wrote it, or a newer one"));
             }
+            Some(1) => {
+                return Err(Error::user(
+                    "the place of the unit has format version 1, which this program reads no more",
+                )
+                .with_hint("remove the unit's folder: it reads its topic from the beginning"));
+            }
             _ => return Err(damaged()),
         }
         read(&bytes[1..]).ok_or_else(damaged)
@@ -82,6 +92,24 @@ impl Place {
 
 fn damaged() -> Error {
     Error::corrupt("the commit record holds no place of a unit in its partition")
+}
+
+fn put_count(count: usize, out: &mut Vec<u8>) {
+    out.put_u32_le(u32::try_from(count).expect("fewer than 2^32 origins are remembered"));
+}
+
+fn put_origin(origin: Origin, out: &mut Vec<u8>) {
+    match origin {
+        Origin::Unit { stage, partition } => {
+            out.put_u8(0);
+            out.put_u32_le(stage);
+            out.put_u32_le(partition);
+        }
+        Origin::Door { incarnation } => {
+            out.put_u8(1);
+            out.put_u64_le(incarnation);
+        }
+    }
 }
 
 fn put_position(position: Position, out: &mut Vec<u8>) {
@@ -102,14 +130,32 @@ fn read(mut rest: &[u8]) -> Option<Place> {
     let count = rest.try_get_u32_le().ok()?;
     let mut marks = Vec::new();
     for _ in 0..count {
-        let origin = match rest.try_get_u8().ok()? {
-            0 => Origin::Unit { stage: rest.try_get_u32_le().ok()?, partition: rest.try_get_u32_le().ok()? },
-            1 => Origin::Door { incarnation: rest.try_get_u64_le().ok()? },
-            _ => return None,
-        };
+        let origin = read_origin(&mut rest)?;
         marks.push((origin, Mark { position: read_position(&mut rest)?, made: rest.try_get_u32_le().ok()? }));
     }
-    rest.is_empty().then(|| Place { topic, position, last, through: marks.into_iter().collect() })
+    let count = rest.try_get_u32_le().ok()?;
+    let mut told = Vec::new();
+    for _ in 0..count {
+        let origin = read_origin(&mut rest)?;
+        told.push((origin, Told { time: rest.try_get_i64_le().ok()?, heard: rest.try_get_i64_le().ok()? }));
+    }
+    let held = match rest.try_get_u8().ok()? {
+        0 => None,
+        1 => Some(rest.try_get_i64_le().ok()?),
+        _ => return None,
+    };
+    let (through, times) = (marks.into_iter().collect(), Times::restored(told, held));
+    rest.is_empty().then_some(Place { topic, position, last, through, times })
+}
+
+fn read_origin(rest: &mut &[u8]) -> Option<Origin> {
+    match rest.try_get_u8().ok()? {
+        0 => {
+            Some(Origin::Unit { stage: rest.try_get_u32_le().ok()?, partition: rest.try_get_u32_le().ok()? })
+        }
+        1 => Some(Origin::Door { incarnation: rest.try_get_u64_le().ok()? }),
+        _ => None,
+    }
 }
 
 fn read_position(rest: &mut &[u8]) -> Option<Position> {
@@ -133,6 +179,10 @@ mod tests {
             ]
             .into_iter()
             .collect(),
+            times: Times::restored(
+                [(Origin::Unit { stage: 1, partition: 63 }, Told { time: -5, heard: 1 << 50 })],
+                Some(-7),
+            ),
         };
         for place in [place, Place::default()] {
             let mut bytes = place.encode();

@@ -92,6 +92,11 @@ impl Scatter {
         self.builders.get(partition as usize).map_or(0, Builder::rows)
     }
 
+    /// The mark of the last row that was made for a partition.
+    pub fn last(&self, partition: u32) -> Mark {
+        self.builders.get(partition as usize).map_or(Mark::START, Builder::last)
+    }
+
     pub fn partitions(&self) -> u32 {
         self.builders.len() as u32
     }

@@ -19,8 +19,10 @@ use thalweg_storage::ChunkBudget;
 use thalweg_types::Error;
 
 use super::answering::Post;
+use super::arrived::Arrived;
 use super::cut::StageCut;
-use super::inbox::{InboxCounts, InboxPlugin, Input, Reader};
+use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
+use super::outlet::Carrier;
 use crate::data_dir::{JobDir, JobLock};
 use crate::durable::CommitThread;
 use crate::node::{JobEnd, Node, RunningJob};
@@ -51,18 +53,35 @@ impl Default for UnitOptions {
 
 /// The units of a stage that run here.
 pub struct Units {
-    node: Arc<Node>,
     stage: StageCut,
     topic: Arc<str>,
     reader: Reader,
     options: UnitOptions,
-    folder: JobDir,
+    folder: Arc<UnitsFolder>,
     thread: Arc<CommitThread>,
     chunks: Arc<ChunkBudget>,
     /// By partition. Held for moments, and while one is started or ends.
     running: Mutex<BTreeMap<u32, Arc<Unit>>>,
-    /// Of the job's folder, with all units in it.
+    /// Where its rows go, where there is a next stage.
+    carrier: Option<Arc<Carrier>>,
+}
+
+/// A job's folder on a node, with the units of all its stages in it; no other process has it meanwhile.
+pub struct UnitsFolder {
+    node: Arc<Node>,
+    job: Arc<str>,
+    folder: JobDir,
     _lock: JobLock,
+}
+
+impl UnitsFolder {
+    /// # Errors
+    /// Where another process has the folder, or it cannot be made.
+    pub fn open(node: Arc<Node>, job: &str) -> Result<Arc<Self>, Error> {
+        let folder = node.folder_of(job)?;
+        let lock = folder.lock().map_err(|error| error.context(format!("start job {job:?}")))?;
+        Ok(Arc::new(Self { node, job: job.into(), folder, _lock: lock }))
+    }
 }
 
 /// A stage's work on one partition.
@@ -75,25 +94,24 @@ pub struct Unit {
 }
 
 impl Units {
-    /// The units of a stage that reads `topic`; none of them runs yet.
+    /// The units of a stage that reads `topic`; none of them runs yet. Where there is a next stage, `carrier` sends their rows.
     ///
     /// # Errors
-    /// Where another process has the job's folder, a setting of the client is wrong, or there is no thread.
+    /// Where a setting of the client is wrong, or there is no thread.
     pub fn open(
-        node: Arc<Node>,
-        job: &str,
+        folder: Arc<UnitsFolder>,
         stage: StageCut,
         bus: Arc<dyn Bus>,
         topic: impl Into<Arc<str>>,
+        carrier: Option<Arc<Carrier>>,
         options: UnitOptions,
     ) -> Result<Self, Error> {
-        let folder = node.folder_of(job)?;
-        let lock = folder.lock().map_err(|error| error.context(format!("start job {job:?}")))?;
+        let job = &folder.job;
         let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"))?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
         let (topic, running) = (topic.into(), Mutex::default());
-        Ok(Self { node, stage, topic, reader, options, folder, thread, chunks, running, _lock: lock })
+        Ok(Self { stage, topic, reader, options, folder, thread, chunks, running, carrier })
     }
 
     /// Starts the unit of a partition, or goes on with it from its last commit. One that is not `active` sends no answers.
@@ -122,18 +140,26 @@ impl Units {
         let counts = Arc::<InboxCounts>::default();
         let is_active = Arc::new(AtomicBool::new(active));
         let number = i32::try_from(partition).map_err(|_| Error::internal("a partition above 2^31 − 1"))?;
+        let arrived = Arc::<Arrived>::default();
+        let post = self.options.post.clone().filter(|_| self.stage.answers());
+        let goes = match (&self.carrier, post) {
+            (Some(_), _) => Goes::On,
+            (None, Some(post)) => Goes::Answers(post, Arc::clone(&is_active)),
+            (None, None) => Goes::Nowhere,
+        };
+        let outlet = self.carrier.as_ref().map(|carrier| carrier.outlet(partition, Arc::clone(&arrived)));
         let plugin = InboxPlugin(Input {
             reader: self.reader.clone(),
             of: TopicPartition::new(Arc::clone(&self.topic), number),
-            streams: Arc::clone(&self.stage.streams),
+            stage: self.stage.clone(),
             counts: Arc::clone(&counts),
-            post: self.options.post.clone().filter(|_| self.stage.answers()),
-            is_active: Arc::clone(&is_active),
+            goes,
+            arrived,
         });
-        let mut job = self.stage.job(partition, Arc::new(plugin));
+        let mut job = self.stage.job(partition, Arc::new(plugin), outlet);
         job.cycle = self.options.cycle;
-        let folder = self.folder.unit(&self.stage.name, partition)?;
-        let site = self.node.site();
+        let folder = self.folder.folder.unit(&self.stage.name, partition)?;
+        let site = self.folder.node.site();
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
         let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;

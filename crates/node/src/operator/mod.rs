@@ -42,7 +42,7 @@ pub use filter::Filter;
 pub use map::Map;
 pub use metrics::Metrics;
 pub use prepared::{
-    Answers, KeptBy, Later, Loads, Memory, NamedOutput, Part, PartInput, PartName, Prepared, Tasks,
+    Answers, KeptBy, Later, Links, Loads, Memory, NamedOutput, Part, PartInput, PartName, Prepared, Tasks,
 };
 pub use relay::Relay;
 pub use split::Split;

@@ -111,6 +111,21 @@ pub struct Prepared {
     pub apart: bool,
     /// Files that its tasks load when they are made.
     pub loads: Option<Loads>,
+    /// Its parts as a chain, where it has several keys.
+    pub links: Option<Links>,
+}
+
+/// An operator of several keys, taken apart into links of a chain: each runs by one of the keys, says something of every
+/// record, and sends both on; the last one makes of it what the whole operator emits.
+#[derive(Clone)]
+pub struct Links {
+    /// By link, places of the fields that its rows are spread by; none for one task.
+    pub keys: Vec<Vec<usize>>,
+    /// What each link but the last says of a record: one row for each.
+    pub says: Vec<Schema>,
+    /// The operator of a link. Input 0 of each is the records; a link but the last emits what it says; the last one has an
+    /// input for each of the others, in their order.
+    pub link: Arc<dyn Fn(usize) -> Prepared + Send + Sync>,
 }
 
 /// An operator that answers each record. Requests get the answers of the first such operator that reads their source; a
@@ -185,6 +200,7 @@ impl Prepared {
             takes_partitions: false,
             apart: false,
             loads: None,
+            links: None,
         }
     }
 

@@ -34,10 +34,10 @@ use crate::job_file::section::{Section, is_name};
 use crate::job_file::tree::{Node, Value};
 
 use super::{
-    Answers, KeptBy, Memory, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks,
-    field_place,
+    Answers, KeptBy, Links, Memory, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared,
+    Tasks, field_place,
 };
-use spec::{ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
+use spec::{ANSWER_FIELDS, Form, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
 use told::is_told;
 
 pub struct Metrics;
@@ -104,51 +104,86 @@ impl OperatorPlugin for Metrics {
             late: stream.late,
             dedup,
             from: Arc::clone(&check.from),
-            answers: answers.clone(),
+            answers,
+            form: Form::Whole,
         });
-        let mut kept_by = KeptBy::default();
-        // The stage without a key comes and goes with the queries that need it, and is one task whatever the job says.
-        for stage in spec.stages.iter().filter(|stage| !stage.keys.is_empty()) {
-            kept_by.keys.push(stage.label.to_string());
-            let fields = stage.keys.iter().map(|key| &schema.fields()[*key]);
-            kept_by.fields(format!("key {}", stage.label), fields);
-        }
-        let outputs = vec![
-            NamedOutput { name: "answers".to_owned(), schema: answers },
-            NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
-        ];
-        Some(Prepared {
-            rejects: Some(merge::REJECTS),
-            answers: Some(Answers { live: Some(merge::LIVE) }),
-            memory: Some(Memory::Groups),
-            kept_by: Some(kept_by),
-            ..Prepared::of_parts(outputs, parts(&spec)).with_queries(spec)
-        })
+        Some(prepared(&spec))
     }
 }
 
-/// One part per stage and the merge.
+/// The operator, in whichever form.
+fn prepared(spec: &Arc<MetricsSpec>) -> Prepared {
+    let count = spec.stages.len();
+    let mut kept_by = KeptBy::default();
+    // The stage without a key comes and goes with the queries that need it, and is one task whatever the job says.
+    let stages = &spec.stages[spec.form.stages(count)];
+    for stage in stages.iter().filter(|stage| !stage.keys.is_empty()) {
+        kept_by.keys.push(stage.label.to_string());
+        let fields = stage.keys.iter().map(|key| &spec.input.fields()[*key]);
+        kept_by.fields(format!("key {}", stage.label), fields);
+    }
+    if let Form::Link(place) = spec.form {
+        let outputs = vec![NamedOutput { name: "said".to_owned(), schema: spec::stage_schema(spec, place) }];
+        return Prepared {
+            memory: Some(Memory::Groups),
+            kept_by: Some(kept_by),
+            ..Prepared::of_parts(outputs, parts(spec)).with_queries(Arc::clone(spec) as _)
+        };
+    }
+    let outputs = vec![
+        NamedOutput { name: "answers".to_owned(), schema: spec.answers.clone() },
+        NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
+    ];
+    Prepared {
+        rejects: Some(merge::REJECTS),
+        answers: Some(Answers { live: Some(merge::LIVE) }),
+        memory: Some(Memory::Groups),
+        kept_by: Some(kept_by),
+        links: (spec.form == Form::Whole && count > 1).then(|| links(spec)),
+        ..Prepared::of_parts(outputs, parts(spec)).with_queries(Arc::clone(spec) as _)
+    }
+}
+
+/// The stages as a chain: each adds what it says of a record, and the last one has the merge.
+fn links(spec: &Arc<MetricsSpec>) -> Links {
+    let last = spec.stages.len() - 1;
+    let whole = Arc::clone(spec);
+    Links {
+        keys: spec.stages.iter().map(|stage| stage.keys.clone()).collect(),
+        says: (0..last).map(|place| spec::stage_schema(spec, place)).collect(),
+        link: Arc::new(move |place| {
+            let form = if place == last { Form::Last } else { Form::Link(place) };
+            prepared(&Arc::new(MetricsSpec { form, ..(*whole).clone() }))
+        }),
+    }
+}
+
+/// One part per stage that is here, and the merge.
 fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
-    let mut parts: Vec<Part> = spec
-        .stages
-        .iter()
-        .enumerate()
-        .map(|(index, stage)| {
-            let (partitioning, tasks) = match stage.keys.is_empty() {
-                true => (Partitioning::Global, Tasks::One),
-                false => (Partitioning::Key(stage.keys.clone()), Tasks::Partitions),
-            };
-            Part {
-                label: Some(Arc::clone(&stage.label)),
-                inputs: vec![PartInput::Outer { port: 0, partitioning }],
-                outputs: vec![spec::stage_schema(spec, index)],
-                tasks,
-                judges: true,
-                factory: spec::stage(spec, index),
-            }
-        })
-        .collect();
-    let mut inputs = vec![PartInput::Outer { port: 0, partitioning: Partitioning::Global }];
+    let count = spec.stages.len();
+    let here = spec.form.stages(count);
+    let stage_part = |index: usize| {
+        let stage = &spec.stages[index];
+        let (partitioning, tasks) = match stage.keys.is_empty() {
+            true => (Partitioning::Global, Tasks::One),
+            false => (Partitioning::Key(stage.keys.clone()), Tasks::Partitions),
+        };
+        Part {
+            label: Some(Arc::clone(&stage.label)),
+            inputs: vec![PartInput::Outer { port: 0, partitioning }],
+            outputs: vec![spec::stage_schema(spec, index)],
+            tasks,
+            judges: true,
+            factory: spec::stage(spec, index),
+        }
+    };
+    let mut parts: Vec<Part> = here.clone().map(stage_part).collect();
+    if matches!(spec.form, Form::Link(_)) {
+        return parts;
+    }
+    // What stages elsewhere said comes by the inputs after that of the records.
+    let outer = |port| PartInput::Outer { port, partitioning: Partitioning::Global };
+    let mut inputs: Vec<PartInput> = (0..=here.start).map(outer).collect();
     inputs.extend((0..parts.len()).map(|index| PartInput::Part {
         index,
         output: 0,

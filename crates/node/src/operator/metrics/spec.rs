@@ -44,6 +44,29 @@ pub(super) struct MetricsSpec {
     pub from: Arc<str>,
     /// Schema of the answers as they are declared: with the queries of the job file, whichever run.
     pub answers: Schema,
+    pub form: Form,
+}
+
+/// Which of the stages are here, and what makes answers of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// All, and the merge.
+    Whole,
+    /// One, in a chain that goes on elsewhere.
+    Link(usize),
+    /// The last one and the merge, which gets what the others said by inputs of the operator, in their order.
+    Last,
+}
+
+impl Form {
+    /// Places of the stages that run here.
+    pub(super) fn stages(self, count: usize) -> std::ops::Range<usize> {
+        match self {
+            Form::Whole => 0..count,
+            Form::Link(place) => place..place + 1,
+            Form::Last => count.saturating_sub(1)..count,
+        }
+    }
 }
 
 /// One stage and its queries.

@@ -15,7 +15,7 @@ use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, CacheStats, Stage};
 
-use super::super::late::{LateRecord, late_reason};
+use super::super::late::{Held, LateRecord, late_reason};
 use super::durable::DurableStage;
 use super::message::{self, Said};
 use super::spec::plan_query;
@@ -262,6 +262,9 @@ impl Operator for StageOperator {
     fn command(&mut self, command: &Command, _out: &mut Output<'_>) -> Result<(), Error> {
         if let Some(command) = command.body.downcast_ref::<QueryCommand>() {
             self.obey(command);
+        }
+        if let Some(Held(time)) = command.body.downcast_ref() {
+            self.stage.hold(*time);
         }
         Ok(())
     }

@@ -1,0 +1,166 @@
+//! Rows of one sender on their way to the partitions of a stage, one lane for each.
+//!
+//! A frame leaves at once when none is on its way to its partition, and grows until that one is acknowledged otherwise:
+//! few rows each when records are few, many when they are many, without a setting.
+//!
+//! Not here: who sends the frames, and what becomes of them when one is not written for good.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use thalweg_cluster::frame::{Refused, Sender, Settings};
+use thalweg_cluster::positions::{Mark, Position};
+use thalweg_types::{Batch, Error, Micros, Seq};
+
+use super::cut::StageCut;
+use super::scatter::{Origin, Scatter};
+
+/// A row: its order number here, and where it is in the sender's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At {
+    pub(super) seq: Seq,
+    pub(super) position: Position,
+    /// The greatest event time of all rows up to it.
+    time: Micros,
+}
+
+/// Rows of one partition that are not written yet.
+#[derive(Default)]
+struct Lane {
+    waiting: VecDeque<At>,
+    /// The frame on its way: its tag, its first row, its bytes.
+    sent: Option<(u64, At, usize)>,
+}
+
+/// The rows of one sender that are not written yet.
+pub(super) struct Lanes {
+    scatter: Scatter,
+    lanes: Vec<Lane>,
+    in_flight: usize,
+    /// The greatest event time of all rows.
+    task_time: Option<Micros>,
+}
+
+impl Lanes {
+    /// `after` gives the mark of the last row that the sender has made for each partition before, `task_time` the greatest event
+    /// time of all of these.
+    pub(super) fn new(
+        stage: &StageCut,
+        sender: Sender,
+        settings: Settings,
+        after: impl Fn(u32) -> Mark,
+        task_time: Option<Micros>,
+    ) -> Self {
+        let lanes = (0..stage.partitions).map(|_| Lane::default()).collect();
+        Self { scatter: Scatter::new(stage, sender, settings, after), lanes, in_flight: 0, task_time }
+    }
+
+    pub(super) fn partitions(&self) -> u32 {
+        self.scatter.partitions()
+    }
+
+    /// Bytes that are not written yet, at most.
+    pub(super) fn waiting(&self) -> usize {
+        self.in_flight
+            + (0..self.partitions()).map(|partition| self.scatter.waiting(partition)).sum::<usize>()
+    }
+
+    /// Bytes of frames that are on their way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The oldest row that is not written; `None` where all are.
+    pub(super) fn first(&self) -> Option<At> {
+        let first = |lane: &Lane| {
+            let sent = lane.sent.map(|(_, first, _)| first);
+            sent.or_else(|| lane.waiting.front().copied())
+        };
+        self.lanes.iter().filter_map(first).min()
+    }
+
+    pub(super) fn task_time(&self) -> Option<Micros> {
+        self.task_time
+    }
+
+    /// The mark after the last row of each partition.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        (0..self.partitions()).map(|partition| self.scatter.last(partition)).collect()
+    }
+
+    /// Takes the rows of a batch, as [`Scatter::push`] does; those that no frame can hold come back.
+    ///
+    /// # Errors
+    /// As [`Scatter::push`].
+    pub(super) fn push(
+        &mut self,
+        input: u32,
+        batch: &Batch,
+        mut origin: impl FnMut(Seq) -> Origin,
+    ) -> Result<Vec<Refused>, Error> {
+        let mut placed = Vec::with_capacity(batch.len());
+        // It asks for rows in this order.
+        let mut times = batch.row_numbers().map(|row| batch.times()[row as usize]);
+        let mut task_time = self.task_time;
+        let refused = self.scatter.push(input, batch, |seq, partition| {
+            let origin = origin(seq);
+            task_time = task_time.max(times.next());
+            let time = task_time.unwrap_or(Micros::MIN);
+            placed.push((At { seq, position: origin.position, time }, partition));
+            origin
+        })?;
+        self.task_time = task_time;
+        let too_large: Vec<Seq> = refused.iter().map(|refused| batch.seq(refused.row)).collect();
+        for (at, partition) in placed.into_iter().filter(|(at, _)| !too_large.contains(&at.seq)) {
+            self.lanes[partition as usize].waiting.push_back(at);
+        }
+        Ok(refused)
+    }
+
+    /// All frames with a tag below are written.
+    pub(super) fn acknowledged(&mut self, below: u64) {
+        for lane in &mut self.lanes {
+            if let Some((_, _, bytes)) = lane.sent.take_if(|(tag, ..)| *tag < below) {
+                self.in_flight -= bytes;
+            }
+        }
+    }
+
+    /// A frame for a partition that is sent as `tag`; `None` where there is nothing to send, or one is on its way. Where it
+    /// `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by it.
+    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, tag: u64) -> Option<Vec<u8>> {
+        let lane = &mut self.lanes[partition as usize];
+        if lane.sent.is_some() {
+            return None;
+        }
+        let first = lane.waiting.front().copied()?;
+        let before = self.scatter.rows(partition);
+        let frame = self.scatter.cut(partition, tells_time.then_some(first.time))?;
+        let rows = before - self.scatter.rows(partition);
+        lane.waiting.drain(..rows.min(lane.waiting.len()));
+        lane.sent = Some((tag, first, frame.len()));
+        self.in_flight += frame.len();
+        Some(frame)
+    }
+}
+
+/// Wakes a thread; rung while it works, it does not sleep after that.
+#[derive(Default)]
+pub(super) struct Bell {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        *self.is_rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    pub(super) fn wait(&self, at_most: Duration) {
+        let is_rung = self.is_rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(is_rung, at_most, |is_rung| !*is_rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}

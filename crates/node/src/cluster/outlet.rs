@@ -1,0 +1,605 @@
+//! Rows of units on their way to the next stage of a chain.
+//!
+//! The sink at the end of a unit ([`OutletSink`]) puts records and what stages have said of them together, and spreads them
+//! over the partitions of the next topic. One thread for all units of a stage on the node ([`Carrier::run`]) sends them.
+//!
+//! A row is where its record is in the unit's own partition, so every node that works on the unit sends the same rows, in
+//! whatever frames; the next stage drops those that it has. A commit of the unit waits until all rows before it are
+//! written, and names the mark of the last one for each partition: a unit that goes on from it sends the rest again.
+//!
+//! When something is not written for good, no later acknowledgement counts (cluster rules, 3): the client is ended with all
+//! that it holds, and each unit fails and goes on from its commit.
+//!
+//! Invariants
+//! * Rows of a unit for one partition leave in the order of their positions, in frames of which one is on its way at a time.
+//! * What waits to be sent is bounded for each unit by [`CarrierOptions::queue`], above which its sink takes no more.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
+use arrow_schema::{DataType, SchemaRef};
+use arrow_select::concat::concat_batches;
+use bytes::{Buf as _, BufMut as _};
+use thalweg_cluster::frame::{Sender, Settings};
+use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
+use thalweg_connect::{OptionSpec, SinkContext, SinkPlugin};
+use thalweg_flow::{CyclePart, InputId, InputOrder, Operator, Output, TaskFactory, Waker, merge_batches};
+use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent as Taken};
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+
+use super::arrived::Arrived;
+use super::cut::StageCut;
+use super::lanes::{Bell, Lanes};
+use super::scatter::Origin;
+
+/// How often the thread looks while something is on its way, and otherwise.
+const GLANCE: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a carrier without brokers waits until it tries again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How long a commit waits for the rows before it. The unit goes on from the commit before it then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that the client has beyond what is given to it.
+const SPARE: usize = 4 << 20;
+
+/// Version of the position of the sink. Persisted.
+const VERSION: u8 = 1;
+
+/// How rows are carried on.
+#[derive(Clone, Debug)]
+pub struct CarrierOptions {
+    /// Bytes of rows and frames of one unit that are not written yet, for all partitions together.
+    pub queue: usize,
+    /// Bytes of frames of all units that are on their way.
+    pub in_flight: usize,
+    pub frames: Settings,
+}
+
+impl Default for CarrierOptions {
+    fn default() -> Self {
+        Self { queue: 16 << 20, in_flight: 64 << 20, frames: Settings::default() }
+    }
+}
+
+/// What a carrier has done since its start. Relaxed throughout: figures, nothing hangs on them.
+#[derive(Debug, Default)]
+pub struct CarrierCounts {
+    pub rows: AtomicU64,
+    pub frames: AtomicU64,
+    /// How often something was not written for good.
+    pub failures: AtomicU64,
+}
+
+/// Sends the rows of all units of a stage on this node to the next one.
+pub struct Carrier {
+    /// The stage whose units send, and the one that gets their rows.
+    from: StageCut,
+    to: StageCut,
+    topic: Arc<str>,
+    /// The number of the job's text.
+    spec: u64,
+    bus: Arc<dyn Bus>,
+    options: CarrierOptions,
+    outlets: Mutex<Vec<Weak<Outlet>>>,
+    bell: Arc<Bell>,
+    is_over: AtomicBool,
+    pub counts: CarrierCounts,
+}
+
+impl Carrier {
+    /// A carrier of rows from the stage `from` to the next one, which reads `topic`; the job's text has the number `spec`.
+    pub fn new(
+        bus: Arc<dyn Bus>,
+        from: StageCut,
+        to: StageCut,
+        topic: impl Into<Arc<str>>,
+        spec: u64,
+        options: CarrierOptions,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            from,
+            to,
+            topic: topic.into(),
+            spec,
+            bus,
+            options,
+            outlets: Mutex::default(),
+            bell: Arc::default(),
+            is_over: AtomicBool::new(false),
+            counts: CarrierCounts::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Outlet>>> {
+        self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sink of the unit of a partition, whose rows `arrived` knows.
+    pub(super) fn outlet(self: &Arc<Self>, partition: u32, arrived: Arc<Arrived>) -> Arc<dyn SinkPlugin> {
+        Arc::new(OutletPlugin { carrier: Arc::clone(self), partition, arrived })
+    }
+
+    /// Ends [`Carrier::run`], which sends nothing more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// The life of the thread, until [`Carrier::end`].
+    pub fn run(&self) {
+        let mut producer: Option<Box<dyn Producer>> = None;
+        // Tags are one client's: those of an earlier one never come.
+        let mut next_tag = 0;
+        while !self.is_over.load(Ordering::Acquire) {
+            let connected = match &mut producer {
+                Some(producer) => producer,
+                none => match self.connect() {
+                    Ok(made) => none.insert(made),
+                    Err(error) => {
+                        tracing::warn!(topic = %self.topic, %error, "rows cannot be sent on: no broker");
+                        self.bell.wait(AGAIN);
+                        continue;
+                    }
+                },
+            };
+            let acknowledged = connected.acknowledged();
+            let outlets = self.outlets();
+            let failure = match acknowledged.failure {
+                Some(failure) => Some(Error::from(failure)),
+                None => self.send(&mut **connected, acknowledged.below, &outlets, &mut next_tag).err(),
+            };
+            if let Some(error) = failure {
+                tracing::warn!(topic = %self.topic, %error, "rows were not written: units go on from their last commits");
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                producer = None;
+                let why = format!("rows for the next stage were not written: {error}");
+                outlets.iter().for_each(|outlet| outlet.fail(&why));
+                continue;
+            }
+            let is_busy = outlets.iter().any(|outlet| outlet.lock().lanes.waiting() > 0);
+            self.bell.wait(if is_busy { GLANCE } else { LOOK });
+        }
+        self.outlets().iter().for_each(|outlet| outlet.fail("the node ends the work on this job"));
+    }
+
+    fn outlets(&self) -> Vec<Arc<Outlet>> {
+        let mut outlets = self.lock();
+        outlets.retain(|outlet| outlet.strong_count() > 0);
+        outlets.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn connect(&self) -> Result<Box<dyn Producer>, Error> {
+        let bell = Arc::clone(&self.bell);
+        let options = ProducerOptions {
+            compression: Compression::None,
+            linger: Duration::ZERO,
+            max_message: 2 << 20,
+            queue: self.options.in_flight + SPARE,
+            transactional_id: None,
+            wake: Arc::new(move || bell.ring()),
+        };
+        Ok(self.bus.producer(options)?)
+    }
+
+    /// Takes note of what is written, and sends what may go.
+    fn send(
+        &self,
+        producer: &mut dyn Producer,
+        below: u64,
+        outlets: &[Arc<Outlet>],
+        next_tag: &mut u64,
+    ) -> Result<(), Error> {
+        let mut in_flight = 0;
+        for outlet in outlets {
+            in_flight += outlet.written(below, self.options.queue);
+        }
+        for outlet in outlets {
+            let mut sending = outlet.lock();
+            // One that failed with an earlier client has rows of which nobody knows.
+            if sending.failure.is_some() {
+                continue;
+            }
+            for partition in 0..sending.lanes.partitions() {
+                if in_flight >= self.options.in_flight {
+                    return Ok(());
+                }
+                let Some(frame) = sending.lanes.cut(partition, true, *next_tag) else { continue };
+                in_flight += frame.len();
+                let message = Outgoing {
+                    topic: &self.topic,
+                    partition: i32::try_from(partition).ok(),
+                    key: None,
+                    value: &frame,
+                    headers: &[],
+                };
+                let sent = producer.send(&message, *next_tag)?;
+                *next_tag += 1;
+                self.counts.frames.fetch_add(1, Ordering::Relaxed);
+                if sent == Taken::Full {
+                    return Err(Error::internal(
+                        "a client of the brokers has no room for what it was made for",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of one unit that are not written yet.
+struct Outlet {
+    sending: Mutex<Sending>,
+    /// Something was written, or never will be.
+    changed: Condvar,
+}
+
+struct Sending {
+    lanes: Lanes,
+    /// Order numbers below this have been taken.
+    passed: Seq,
+    /// Of the sink's task while it waits for room, or for the end.
+    waker: Option<Waker>,
+    /// Why nothing more is written.
+    failure: Option<String>,
+}
+
+impl Sending {
+    /// Everything below is written.
+    fn written(&self) -> Seq {
+        self.lanes.first().map_or(self.passed, |first| first.seq)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(Error::external(failure.clone())))
+    }
+}
+
+impl Outlet {
+    fn lock(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frames with tags below are written; bytes that are on their way.
+    fn written(&self, below: u64, queue: usize) -> usize {
+        let mut sending = self.lock();
+        sending.lanes.acknowledged(below);
+        let has_room = sending.lanes.waiting() < queue;
+        let waker = if has_room { sending.waker.take() } else { None };
+        let in_flight = sending.lanes.in_flight();
+        drop(sending);
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        in_flight
+    }
+
+    fn fail(&self, why: &str) {
+        let mut sending = self.lock();
+        sending.failure.get_or_insert_with(|| why.to_owned());
+        let waker = sending.waker.take();
+        drop(sending);
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The sink of a unit that sends: no job file names it.
+struct OutletPlugin {
+    carrier: Arc<Carrier>,
+    partition: u32,
+    arrived: Arc<Arrived>,
+}
+
+impl SinkPlugin for OutletPlugin {
+    fn name(&self) -> &'static str {
+        "outlet"
+    }
+
+    fn doc(&self) -> &'static str {
+        "rows for the partitions of the next stage, on whatever nodes they are"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn takes_format(&self) -> bool {
+        false
+    }
+
+    fn guarantee(&self) -> &'static str {
+        "exactly-once within the cluster"
+    }
+
+    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
+        let Self { carrier, partition, arrived } = self;
+        let to = &carrier.to;
+        let position = context.durable.and_then(|durable| durable.position);
+        let (task_time, marks) = match position {
+            Some(position) => read_position(&position, to.partitions)?,
+            None => (None, vec![Mark::START; to.partitions as usize]),
+        };
+        let origin = Sent::Unit { stage: carrier.from.place, partition: *partition };
+        let sender = Sender { spec: carrier.spec, origin, lineage: None };
+        let after = |partition: u32| marks[partition as usize];
+        let sending = Sending {
+            lanes: Lanes::new(to, sender, carrier.options.frames, after, task_time),
+            passed: 0,
+            waker: None,
+            failure: None,
+        };
+        let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new() });
+        carrier.lock().push(Arc::downgrade(&outlet));
+        let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
+        let schema = Arc::clone(carrier.to.streams[0].arrow());
+        Ok(Box::new(move |_| {
+            Ok(Box::new(OutletSink {
+                carrier: Arc::clone(&carrier),
+                outlet: Arc::clone(&outlet),
+                arrived: Arc::clone(&arrived),
+                schema: Arc::clone(&schema),
+                records: Vec::new(),
+                said: BTreeMap::new(),
+            }))
+        }))
+    }
+}
+
+/// Layout (little-endian): version 1; task time: 0, or 1 and the time 8; number of partitions 4; of each the mark of its last
+/// row: offset 8, row 4, made 4.
+fn write_position(task_time: Option<Micros>, marks: &[Mark]) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    out.put_u8(task_time.is_some().into());
+    if let Some(time) = task_time {
+        out.put_i64_le(time);
+    }
+    out.put_u32_le(u32::try_from(marks.len()).expect("fewer than 2^32 partitions"));
+    for Mark { position: Position { offset, row }, made } in marks {
+        out.put_u64_le(*offset);
+        out.put_u32_le(*row);
+        out.put_u32_le(*made);
+    }
+    out
+}
+
+fn read_position(mut bytes: &[u8], partitions: u32) -> Result<(Option<Micros>, Vec<Mark>), Error> {
+    let damaged = || Error::corrupt("the commit record does not hold how far a unit has sent its rows");
+    let mut read = || {
+        if bytes.try_get_u8().ok()? != VERSION {
+            return None;
+        }
+        let task_time = match bytes.try_get_u8().ok()? {
+            0 => None,
+            1 => Some(bytes.try_get_i64_le().ok()?),
+            _ => return None,
+        };
+        if bytes.try_get_u32_le().ok()? != partitions {
+            return None;
+        }
+        let marks = (0..partitions).map(|_| {
+            let position =
+                Position { offset: bytes.try_get_u64_le().ok()?, row: bytes.try_get_u32_le().ok()? };
+            Some(Mark { position, made: bytes.try_get_u32_le().ok()? })
+        });
+        let marks = marks.collect::<Option<Vec<Mark>>>()?;
+        bytes.is_empty().then_some((task_time, marks))
+    };
+    read().ok_or_else(damaged)
+}
+
+struct OutletSink {
+    carrier: Arc<Carrier>,
+    outlet: Arc<Outlet>,
+    arrived: Arc<Arrived>,
+    /// Of the rows of the next stage.
+    schema: SchemaRef,
+    /// Of the present range.
+    records: Vec<Batch>,
+    /// By input, what was said of them.
+    said: BTreeMap<usize, Vec<RecordBatch>>,
+}
+
+impl OutletSink {
+    /// The rows of the next stage: records, and in a column each what stages said of them.
+    fn rows(&mut self, range: SeqRange) -> Result<Option<Batch>, Error> {
+        let records = std::mem::take(&mut self.records);
+        let said = std::mem::take(&mut self.said);
+        let records = match records.as_slice() {
+            [] => return Ok(None),
+            [one] => one.compact(),
+            many => merge_batches(many, range)?,
+        };
+        let mut columns: Vec<ArrayRef> = records.records().columns().to_vec();
+        for parts in said.values() {
+            let strange = |error| Error::internal("put together what was said of records").with_source(error);
+            let all = match parts.as_slice() {
+                [one] => one.clone(),
+                many => concat_batches(many[0].schema_ref(), many).map_err(strange)?,
+            };
+            let wanted = self.schema.fields().get(columns.len());
+            let wanted = wanted
+                .ok_or_else(|| Error::internal("more was said of records than the next stage reads"))?;
+            if all.num_rows() != records.len() {
+                return Err(Error::internal(format!(
+                    "{} records, and something was said of {}",
+                    records.len(),
+                    all.num_rows()
+                )));
+            }
+            columns.push(conform(&(Arc::new(StructArray::from(all)) as ArrayRef), wanted.data_type()));
+        }
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        let rows =
+            rows.map_err(|error| Error::internal("rows for the next stage of a chain").with_source(error))?;
+        Ok(Some(records.with_records(rows)))
+    }
+}
+
+/// A column as it is declared: a query that is newer than its records has a field more, which says since when.
+fn conform(column: &ArrayRef, wanted: &DataType) -> ArrayRef {
+    let (DataType::Struct(fields), Some(values)) = (wanted, column.as_struct_opt()) else {
+        return Arc::clone(column);
+    };
+    if column.data_type() == wanted || values.num_columns() < fields.len() {
+        return Arc::clone(column);
+    }
+    let columns = fields.iter().zip(values.columns());
+    let columns = columns.map(|(field, column)| conform(column, field.data_type())).collect();
+    Arc::new(StructArray::new(fields.clone(), columns, values.nulls().cloned()))
+}
+
+impl Operator for OutletSink {
+    fn process(&mut self, input: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+        match input.port {
+            0 => self.records.push(batch),
+            port => self.said.entry(port).or_default().push(batch.compact().records().clone()),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+        let rows = self.rows(range)?;
+        let mut sending = self.outlet.lock();
+        sending.check()?;
+        if let Some(rows) = &rows {
+            let mut walk = self.arrived.walk();
+            let mut missing = None;
+            let refused = sending.lanes.push(0, rows, |seq| {
+                let from = walk.at(seq).unwrap_or_else(|| {
+                    missing.get_or_insert(seq);
+                    super::arrived::From { position: Position::default(), arrival: 0, reply: None }
+                });
+                Origin { position: from.position, arrival: from.arrival, reply: from.reply }
+            })?;
+            if let Some(seq) = missing {
+                return Err(Error::internal(format!("row {seq} of a unit came from nowhere")));
+            }
+            if let Some(refused) = refused.first() {
+                let what = format!(
+                    "a record with what was said of it is too large for a message: {}",
+                    refused.error
+                );
+                return Err(Error::user(what).with_hint("let queries keep less of each record"));
+            }
+            self.carrier.counts.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        }
+        sending.passed = range.end;
+        drop(sending);
+        self.arrived.forget(range.end);
+        if rows.is_some() {
+            self.carrier.bell.ring();
+        }
+        Ok(())
+    }
+
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        let sending = self.outlet.lock();
+        let part = OutletPart {
+            outlet: Arc::clone(&self.outlet),
+            end: sending.passed,
+            position: write_position(sending.lanes.task_time(), &sending.lanes.marks()),
+        };
+        drop(sending);
+        out.hand_over(cycle, Box::new(part));
+        Ok(())
+    }
+
+    fn takes_part(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&mut self, waker: &Waker) -> bool {
+        let mut sending = self.outlet.lock();
+        if sending.lanes.waiting() < self.carrier.options.queue || sending.failure.is_some() {
+            return true;
+        }
+        sending.waker = Some(waker.clone());
+        false
+    }
+
+    fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
+        let mut sending = self.outlet.lock();
+        sending.check()?;
+        if sending.lanes.first().is_none() {
+            return Ok(true);
+        }
+        sending.waker = Some(waker.clone());
+        Ok(false)
+    }
+
+    fn input_order(&self) -> InputOrder {
+        InputOrder::Grouped
+    }
+}
+
+impl Drop for OutletSink {
+    /// Whoever waits for rows of a unit that has ended hears that none will be written any more.
+    fn drop(&mut self) {
+        let mut sending = self.outlet.lock();
+        if sending.lanes.first().is_some() {
+            sending
+                .failure
+                .get_or_insert_with(|| "the unit has ended before its rows were written".to_owned());
+        }
+        drop(sending);
+        self.outlet.changed.notify_all();
+    }
+}
+
+/// A commit of a unit that sends.
+struct OutletPart {
+    outlet: Arc<Outlet>,
+    /// Rows below have to be written first.
+    end: Seq,
+    position: Vec<u8>,
+}
+
+impl CyclePart for OutletPart {
+    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+        let start = Instant::now();
+        let mut sending = self.outlet.lock();
+        loop {
+            sending.check()?;
+            if sending.written() >= self.end {
+                return Ok(std::mem::take(&mut self.position));
+            }
+            let left = PATIENCE.checked_sub(start.elapsed());
+            let left = left.ok_or_else(|| {
+                Error::external(format!("rows for the next stage were not written for {PATIENCE:?}"))
+                    .with_hint("look whether a broker of its topic is away")
+            })?;
+            let waited = self.outlet.changed.wait_timeout(sending, left);
+            sending = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_come_back_and_others_are_damage() {
+        let marks: Vec<Mark> = (0..3)
+            .map(|number| Mark { position: Position { offset: number << 40, row: 7 }, made: 2 })
+            .collect();
+        for time in [None, Some(-3)] {
+            let bytes = write_position(time, &marks);
+            assert_eq!(read_position(&bytes, 3).unwrap(), (time, marks.clone()));
+            for len in 0..bytes.len() {
+                assert!(read_position(&bytes[..len], 3).is_err(), "cut to {len}");
+            }
+            assert!(read_position(&bytes, 4).is_err(), "of another number of partitions");
+        }
+    }
+}
