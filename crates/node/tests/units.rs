@@ -322,6 +322,9 @@ impl Chain {
         let stages = world.stages(&node);
         let [first, second] = stages.as_slice() else { panic!("{} stages", stages.len()) };
         let bus = Arc::new(world.bus.clone());
+        // Some rows each, so that there are many.
+        let frames = Settings { grow_to: 2_000, ..Settings::default() };
+        let options = CarrierOptions { frames, ..CarrierOptions::default() };
         let carrier = Carrier::new(
             Arc::clone(&bus) as _,
             first.clone(),
@@ -364,7 +367,10 @@ fn number(line: &str, query: &str, output: &str) -> i64 {
 
 #[test]
 fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
-    let (mut duplicates, mut away) = (0, 0);
+    let (mut duplicates, mut failures) = (0, 0);
+    // Producers that wait, give up a message and write the next one, or write one of which they hear that it was not.
+    let faults =
+        Faults { delays: 600, lost_acknowledgements: 4, given_up: 4, doubles: 40, ..Faults::default() };
     for seed in 0..6 {
         let mut rng = Rng::with_seed(seed);
         let world = World::of(CHAIN, seed);
@@ -413,15 +419,29 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
                 .map(|partition| chain.start(0, partition))
                 .collect();
             let second: Vec<_> = (0..PARTITIONS).map(|partition| chain.start(1, partition)).collect();
-            away += 1;
             let until = rng.u64(0..60);
+            world.bus.set_faults(faults);
             eventually("some progress", || {
-                first.iter().all(|unit| position(unit) >= until.min(world.end_of(unit.partition)))
+                first.iter().all(|unit| {
+                    let position = unit.counts.position.load(Ordering::Relaxed);
+                    unit.job.state().is_final() || position >= until.min(world.end_of(unit.partition))
+                })
+            });
+            // Or all are sent that there are.
+            let (until, counts, start) = (rng.u64(0..200), &chain.carrier.counts, Instant::now());
+            eventually("some frames for the second stage", || {
+                counts.frames.load(Ordering::Relaxed) >= until || start.elapsed() > Duration::from_millis(100)
             });
             if rng.bool() {
                 let stopped = rng.usize(0..first.len());
                 chain.stages[0].stop(first[stopped].partition).unwrap();
             }
+            for unit in first.iter().filter(|unit| unit.job.state().is_final()) {
+                let JobState::Failed(failure) = unit.job.state() else { continue };
+                assert!(failure.message.contains("were not written"), "{failure}");
+            }
+            failures += chain.carrier.counts.failures.load(Ordering::Relaxed);
+            world.bus.set_faults(Faults::default());
             duplicates +=
                 second.iter().map(|unit| unit.counts.duplicates.load(Ordering::Relaxed)).sum::<u64>();
         }
@@ -456,7 +476,10 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
         });
         assert_eq!(*again.0.lock().unwrap(), answers, "seed {seed}");
     }
-    assert!(duplicates > 0 && away > 0, "nothing was disturbed: {duplicates} duplicates");
+    assert!(
+        duplicates > 0 && failures > 0,
+        "nothing was disturbed: {duplicates} duplicates, {failures} failures"
+    );
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
