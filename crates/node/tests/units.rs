@@ -323,16 +323,9 @@ impl Chain {
         let [first, second] = stages.as_slice() else { panic!("{} stages", stages.len()) };
         let bus = Arc::new(world.bus.clone());
         // Some rows each, so that there are many.
-        let frames = Settings { grow_to: 2_000, ..Settings::default() };
+        let frames = Settings { grow_to: 500, ..Settings::default() };
         let options = CarrierOptions { frames, ..CarrierOptions::default() };
-        let carrier = Carrier::new(
-            Arc::clone(&bus) as _,
-            first.clone(),
-            second.clone(),
-            NEXT,
-            1,
-            CarrierOptions::default(),
-        );
+        let carrier = Carrier::new(Arc::clone(&bus) as _, first.clone(), second.clone(), NEXT, 1, options);
         let every = Duration::from_millis(rng.u64(1..20));
         let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
@@ -410,8 +403,8 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
         whole(&chain, &all(&chain));
         drop(chain);
 
-        world.send_from(&mut rng, &records[100..], 8);
-        for _ in 0..5 {
+        for (incarnation, some) in (8..).zip(records[100..].chunks(363)) {
+            world.send_from(&mut rng, some, incarnation);
             let chain = Chain::new(&world, "units", &world.units, &mut rng);
             let absent = rng.u32(0..PARTITIONS);
             let first: Vec<_> = (0..PARTITIONS)
@@ -419,7 +412,7 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
                 .map(|partition| chain.start(0, partition))
                 .collect();
             let second: Vec<_> = (0..PARTITIONS).map(|partition| chain.start(1, partition)).collect();
-            let until = rng.u64(0..60);
+            let until = rng.u64(0..20);
             world.bus.set_faults(faults);
             eventually("some progress", || {
                 first.iter().all(|unit| {
@@ -428,7 +421,7 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
                 })
             });
             // Or all are sent that there are.
-            let (until, counts, start) = (rng.u64(0..200), &chain.carrier.counts, Instant::now());
+            let (until, counts, start) = (rng.u64(0..60), &chain.carrier.counts, Instant::now());
             eventually("some frames for the second stage", || {
                 counts.frames.load(Ordering::Relaxed) >= until || start.elapsed() > Duration::from_millis(100)
             });

@@ -28,7 +28,7 @@ struct Reading {
     /// Where it looks next; not below `next`.
     peeked: i64,
     /// Kept by the world as long as it is here.
-    _wake: Arc<Wake>,
+    wake: Arc<Wake>,
 }
 
 impl MemoryConsumer {
@@ -57,7 +57,7 @@ impl Consumer for MemoryConsumer {
     ) -> Result<usize, BusError> {
         let wake = Arc::new(wake);
         lock(&self.world).wake_for(partition, &wake);
-        let reading = Reading { of: partition.clone(), next: offset, peeked: offset, _wake: wake };
+        let reading = Reading { of: partition.clone(), next: offset, peeked: offset, wake };
         self.partitions.push(Some(reading));
         Ok(self.partitions.len() - 1)
     }
@@ -84,6 +84,10 @@ impl Consumer for MemoryConsumer {
         let reading = self.reading(partition)?;
         let outcome = read(&world, &reading.of, isolation, &mut reading.next, each);
         reading.peeked = reading.peeked.max(reading.next);
+        // What was delayed comes later, and whoever sleeps is woken for it.
+        if lock(&world).bounds(&reading.of).is_ok_and(|bounds| bounds.end > reading.next) {
+            (reading.wake)();
+        }
         outcome
     }
 
