@@ -19,6 +19,8 @@ use super::cut::{Cut, cut};
 use super::door::{Door, DoorOptions, DoorPlugin};
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
 use super::units::{UnitOptions, Units};
+use super::view::{Board, Here, View};
+use crate::cluster_view::ClusterView;
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
 use crate::node::{Node, RunningJob};
 
@@ -119,6 +121,7 @@ struct Shared {
     member: Arc<Member>,
     options: ClusterOptions,
     on_door: OnDoor,
+    board: Arc<Board>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -159,6 +162,12 @@ struct Placed {
     looked: Instant,
 }
 
+impl Placed {
+    fn here(&self, job: &Name) -> Here {
+        Here::new(job.clone(), self.stage.clone(), &self.door, &self.post, &self.units.list())
+    }
+}
+
 impl Cluster {
     /// Takes part in the cluster of `bus`, whose topics are made where they are missing.
     ///
@@ -179,7 +188,8 @@ impl Cluster {
         let member = Member::new(Arc::clone(&bus), options.member.clone());
         let inner = Mutex::default();
         let changed = Condvar::new();
-        let shared = Arc::new(Shared { node, bus, member, options, on_door, inner, changed });
+        let board = Arc::default();
+        let shared = Arc::new(Shared { node, bus, member, options, on_door, board, inner, changed });
         let mut cluster = Self { shared, threads: Vec::new() };
         let (member, host) = (Arc::clone(&cluster.shared), Arc::clone(&cluster.shared));
         cluster.spawn("cluster:member", move || {
@@ -228,6 +238,11 @@ impl Cluster {
     /// What the control log says, as far as this node has read it.
     pub fn state(&self) -> Arc<State> {
         self.shared.member.state()
+    }
+
+    /// The cluster as this node sees it, for whoever shows it; does not keep the node in the cluster.
+    pub fn view(&self) -> Arc<dyn ClusterView> {
+        Arc::new(View::new(Arc::clone(&self.shared.member), Arc::clone(&self.shared.board)))
     }
 
     pub fn name(&self) -> &Name {
@@ -316,6 +331,7 @@ impl Shared {
                 self.place_units(job, placed, &active, &followed);
             }
             self.report(&mut placed);
+            self.board.set(placed.iter().map(|(job, placed)| placed.here(job)).collect());
         }
         for (_, placed) in placed {
             end(placed, true);

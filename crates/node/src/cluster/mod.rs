@@ -11,7 +11,7 @@
 //! * A unit goes on only in the log that it came from: [`inbox`] compares topic, bounds and the last frame.
 //!
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. `member` reads the control log, and
-//! `host` runs what it says.
+//! `host` runs what it says. `view` shows both.
 //!
 //! Not here yet: several stages in a chain, state that comes from another node.
 
@@ -25,6 +25,7 @@ mod member;
 mod place;
 mod scatter;
 mod units;
+mod view;
 mod wire;
 
 pub use address::ClusterAddress;
