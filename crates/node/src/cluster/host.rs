@@ -19,7 +19,7 @@ use super::cut::{Cut, cut};
 use super::door::{Door, DoorOptions, DoorPlugin};
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
 use super::units::{UnitOptions, Units};
-use super::view::{Board, Here, View};
+use super::view::{Board, Here, View, locator};
 use crate::cluster_view::ClusterView;
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
 use crate::node::{Node, RunningJob};
@@ -423,6 +423,7 @@ impl Shared {
         let replies = door.replies()?;
         let entrance = self.node.start_door(&job.name, cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
         door.attend(entrance.answers());
+        door.locate_by(locator(&self.member, &self.board, entrance.name(), &stage));
         let sending = Arc::clone(&door);
         let thread = std::thread::Builder::new()
             .name(format!("door:{}", job.name))

@@ -22,6 +22,7 @@ mod door;
 mod host;
 mod inbox;
 mod member;
+mod overdue;
 mod place;
 mod scatter;
 mod units;

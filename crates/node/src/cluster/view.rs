@@ -18,6 +18,7 @@ use super::answering::Post;
 use super::door::Door;
 use super::inbox::InboxCounts;
 use super::member::Member;
+use super::overdue::whereabouts;
 use super::units::Unit;
 use crate::cluster_view::{
     ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, MOST_UNITS, MemberSnapshot,
@@ -88,6 +89,14 @@ impl Board {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = here;
     }
 
+    /// What a unit that runs here has found.
+    fn counts(&self, of: &UnitName) -> Option<Arc<InboxCounts>> {
+        self.with(|board| {
+            let here = board.iter().find(|here| here.job == of.job && here.stage == of.stage)?;
+            here.units().find(|unit| unit.partition == of.partition).map(|unit| Arc::clone(&unit.counts))
+        })
+    }
+
     fn with<T>(&self, work: impl FnOnce(&[Here]) -> T) -> T {
         work(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -116,6 +125,25 @@ impl Here {
 
     fn units(&self) -> impl Iterator<Item = Arc<Unit>> {
         self.units.iter().filter_map(Weak::upgrade)
+    }
+}
+
+/// Says where the units of a stage are.
+pub(super) fn locator(
+    member: &Arc<Member>,
+    board: &Arc<Board>,
+    job: &str,
+    stage: &Name,
+) -> impl Fn(u32) -> String + Send + Sync + 'static {
+    let (member, board, stage) = (Arc::clone(member), Arc::clone(board), stage.clone());
+    let job = Name::new(job);
+    move |partition| {
+        let Some(job) = job.clone() else { return String::new() };
+        let unit = UnitName { job, stage: stage.clone(), partition };
+        let state = member.state();
+        let is_mine = state.active(&unit) == Some(&member.process().name);
+        let here = board.counts(&unit).filter(|_| is_mine);
+        whereabouts(&state, &unit, here.as_deref())
     }
 }
 

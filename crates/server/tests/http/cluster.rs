@@ -269,3 +269,63 @@ fn every_node_shows_members_units_and_lag_and_drains_any() {
     assert_eq!(error["detail"], json!({"known": ["a", "b"]}));
     a.site.get("/v1/cluster?job=x").expect_error(404, "not_found");
 }
+
+#[test]
+fn an_overdue_request_names_stage_partition_node_and_lag() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let a = join(&bus, folder.path(), "a", Duration::from_millis(500));
+    eventually("a has all", || a.units_of("a") == 8);
+    eventually("a has a door", || a.send(0..40).status == 200);
+    // Something that is no frame stops each unit.
+    for partition in 0..8 {
+        let (key, value, headers) = (None, Some(b"no frame".to_vec()), Vec::new());
+        let message = Stored { offset: 0, timestamp: 0, key, value, headers };
+        bus.append(&TopicPartition::new("t.pay.features", partition), message);
+    }
+    eventually("all have stopped", || a.sum("thalweg_unit_failed_info") == 8.0);
+    let error = a.send(0..1).expect_error(504, "timeout");
+    assert_eq!(error["retry"], "unknown");
+    let message = error["message"].as_str().unwrap();
+    let parts = [
+        "no answer within 500ms",
+        "may count or not",
+        "a record waits for its answer from stage \"features\" partition ",
+    ];
+    for part in parts.into_iter().chain([", which is at node \"a\" and lags by 1 messages, at offset "]) {
+        assert!(message.contains(part), "{part:?} is not in {message}");
+    }
+    assert!(error["hint"].as_str().unwrap().contains("`id`"), "{error}");
+    assert_eq!(a.sum("thalweg_door_unknown_total"), 1.0);
+    let cluster = a.cluster();
+    check("Cluster", &cluster);
+    let failures = cluster["units"].as_array().unwrap().iter().filter_map(|unit| unit["failure"].as_str());
+    let failures: Vec<&str> = failures.collect();
+    assert!(failures.iter().any(|failure| failure.contains("of t.pay.features")), "{failures:?}");
+    eventually("it is in trouble", || a.cluster()["units"][0]["trouble"] == json!(["a"]));
+}
+
+#[test]
+fn a_request_for_no_reply_waits_for_the_brokers() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let a = join(&bus, folder.path(), "a", Duration::from_millis(500));
+    eventually("a has all", || a.units_of("a") == 8);
+    let quiet = || a.site.post("/v1/jobs/pay/sources/records?reply=none", "{\"t\":1,\"card\":\"c\"}\n");
+    eventually("a has a door", || quiet().status == 202);
+    assert_eq!(quiet().json(), json!({"accepted": 1}));
+    eventually("all is counted", || a.sum("thalweg_unit_rows_total") == a.sum("thalweg_door_rows_total"));
+    let before = a.sum("thalweg_unit_rows_total");
+    bus.set_faults(Faults { delays: 1_000, ..Faults::default() });
+    let error = quiet().expect_error(504, "timeout");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("the brokers have not acknowledged"), "{message}");
+    assert_eq!(a.sum("thalweg_unit_rows_total"), before);
+    bus.set_faults(Faults::default());
+    eventually("brokers acknowledge again", || quiet().status == 202);
+    eventually("what was unknown counts, too", || a.sum("thalweg_unit_rows_total") >= before + 2.0);
+}
+
+#[test]
+fn a_door_gives_up_before_the_server_which_knows_less() {
+    let patience = DoorOptions::default().patience;
+    assert!(patience < thalweg_server::Options::default().answer_timeout);
+}
