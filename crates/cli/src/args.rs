@@ -1,5 +1,7 @@
 //! What is typed.
 
+#[cfg(feature = "cluster")]
+mod cluster;
 #[cfg_attr(not(feature = "sql"), path = "args/no_sql.rs")]
 mod sql;
 
@@ -11,6 +13,8 @@ use clap::{Parser, Subcommand};
 use thalweg_node::drop_query::DropQuery;
 use thalweg_node::skip::Skip;
 
+#[cfg(feature = "cluster")]
+pub(crate) use cluster::{Asked, Cluster, Drain, ExplainUnit, Nodes, Shown};
 pub(crate) use sql::Sql;
 
 /// Exact answers about a stream, as of each of its records.
@@ -42,6 +46,16 @@ pub(crate) enum Verb {
     /// Build lookup tables for joins.
     #[command(subcommand)]
     Table(Table),
+    /// List the nodes of a cluster.
+    #[cfg(feature = "cluster")]
+    Nodes(Nodes),
+    /// Look into a cluster.
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Take all units from a node of a cluster, and give it none from now on.
+    #[cfg(feature = "cluster")]
+    Drain(Drain),
     /// Print help: on a command, on job files and their types and keys, or a document.
     Help(Help),
     /// Answer the queries of the node that started this process.

@@ -72,6 +72,7 @@ pub(crate) fn run(
     for job in jobs {
         cluster.submit(job).map_err(failed)?;
     }
+    door.control().show_cluster(cluster.view());
     door.ready();
     talk(&format!("node {:?} of the cluster {}", name.as_str(), address.prefix));
     let mut leaving: Option<Instant> = None;

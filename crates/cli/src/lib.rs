@@ -17,6 +17,8 @@
 
 mod args;
 mod check;
+#[cfg(any(feature = "cluster", feature = "sql"))]
+mod client;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod generate;
@@ -24,6 +26,8 @@ mod help;
 mod inspect;
 #[cfg_attr(not(feature = "http"), path = "no_http.rs")]
 mod listen;
+#[cfg(feature = "cluster")]
+mod nodes;
 mod output;
 mod progress;
 mod run;
@@ -38,6 +42,8 @@ use clap::Parser;
 
 pub use thalweg_node::NodeOptions;
 
+#[cfg(feature = "cluster")]
+use args::Cluster;
 use args::{Args, Verb};
 use output::Failure;
 
@@ -68,6 +74,12 @@ pub fn main_with(options: NodeOptions) -> ExitCode {
         Verb::Verify(args) => inspect::verify(&args),
         Verb::Sql(args) => sql::sql(&args),
         Verb::Table(args) => table::table(&args),
+        #[cfg(feature = "cluster")]
+        Verb::Nodes(args) => nodes::list(&args),
+        #[cfg(feature = "cluster")]
+        Verb::Cluster(Cluster::Explain(args)) => nodes::explain(&args),
+        #[cfg(feature = "cluster")]
+        Verb::Drain(args) => nodes::drain(&args),
         Verb::Help(args) => help::help(&args, &options),
         Verb::SqlWorker => sql::work(),
     };

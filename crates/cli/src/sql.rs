@@ -12,10 +12,8 @@ use thalweg_types::Error;
 
 use crate::Outcome;
 use crate::args::Sql;
+use crate::client;
 use crate::output::{Failure, with_hint};
-
-/// How long a node may take to accept the connection.
-const CONNECT: Duration = Duration::from_secs(10);
 
 pub(crate) fn sql(args: &Sql) -> Outcome {
     let text = match args.statement.as_str() {
@@ -95,31 +93,18 @@ pub(crate) fn work() -> Outcome {
 }
 
 fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {
-    let scheme = if node.contains("://") { "" } else { "http://" };
-    let mut url = format!("{scheme}{}/v1/sql?format={}", node.trim_end_matches('/'), args.format);
+    let mut url = format!("{}/v1/sql?format={}", client::address(node), args.format);
     for (name, value) in [("compression", &args.compression), ("addresses", &args.addresses)] {
         if let Some(value) = value {
             url += &format!("&{name}={value}");
         }
     }
-    let unreached = |error: reqwest::Error| {
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(error) = source {
-            text = format!("{text}: {error}");
-            source = error.source();
-        }
-        let hint =
-            "the node is started with `thalweg run JOB --listen ADDR`; name it as http://127.0.0.1:8080";
-        Failure::Run(with_hint(&text, Some(hint)))
-    };
-    let client = reqwest::blocking::Client::builder().connect_timeout(CONNECT).timeout(None).build();
-    let request = client.map_err(unreached)?.post(&url).header("content-type", "text/plain");
-    let mut response = request.body(text.to_owned()).send().map_err(unreached)?;
+    let request = client::client(None)?.post(&url).header("content-type", "text/plain");
+    let mut response = request.body(text.to_owned()).send().map_err(client::unreached)?;
     let status = response.status();
     if !status.is_success() {
         let body = response.text().unwrap_or_default();
-        return Err(refused(status.as_u16(), &body));
+        return Err(client::refused(status.as_u16(), &body));
     }
     let mut bytes = vec![0; 64 << 10];
     loop {
@@ -135,13 +120,4 @@ fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {
         stdout().lock().write_all(&bytes[..count])?;
     }
     Ok(stdout().lock().flush()?)
-}
-
-/// What a node answers where it does not answer the query.
-fn refused(status: u16, body: &str) -> Failure {
-    let parsed: Option<serde_json::Value> = serde_json::from_str(body).ok();
-    let part = |name: &str| Some(parsed.as_ref()?.get("error")?.get(name)?.as_str()?.to_owned());
-    let message = part("message").unwrap_or_else(|| format!("the node answered with HTTP status {status}"));
-    let text = with_hint(&message, part("hint").as_deref());
-    if (400..500).contains(&status) && status != 429 { Failure::Usage(text) } else { Failure::Run(text) }
 }

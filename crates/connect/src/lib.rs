@@ -31,4 +31,4 @@ pub use reach::{JobPath, Reach};
 pub use registry::Registry;
 pub use report::{DeliveryCounts, Expired, SinkReport};
 pub use secret::SecretRef;
-pub use source::http::{Answering, Answers, Begun, Replies, Unanswered, write_error};
+pub use source::http::{Answering, Answers, Begun, Fate, Late, Replies, Unanswered, write_error};

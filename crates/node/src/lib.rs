@@ -8,6 +8,7 @@
 //! * [`operator`]: the traits of an operator of a job file, and the ones that come with this build.
 //! * [`backends`]: where the tasks of a job keep their state.
 //! * [`continuing`]: which queries go on with it, and which begin empty.
+//! * [`cluster_view`]: a cluster, as one of its nodes sees it.
 //! * [`queries`]: queries of operators, which come and go while a job runs.
 //! * [`inspect`]: looks into the files of jobs on disk and checks them.
 //! * [`mod@reference`]: all of it in Markdown, for `docs/jobs.md` and `thalweg help`.
@@ -16,6 +17,7 @@
 pub mod backends;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+pub mod cluster_view;
 pub mod continuing;
 pub mod data_dir;
 pub mod describe;

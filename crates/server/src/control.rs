@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use thalweg_connect::Ingress;
+use thalweg_node::cluster_view::{ClusterView, NotDone};
 use thalweg_types::{Error, Micros};
 
 use crate::snapshot::{JobSnapshot, State};
@@ -75,6 +76,9 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// [`ControlError::NotFound`] for job, operator or query; [`ControlError::Conflict`], [`ControlError::ReadOnly`].
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError>;
+
+    /// The cluster that the node is in, if it is in one.
+    fn cluster(&self) -> Option<Arc<dyn ClusterView>>;
 }
 
 /// Whether the node takes records.
@@ -187,6 +191,8 @@ pub enum Kind {
     Source,
     Operator,
     Query,
+    /// A node of the cluster.
+    Node,
 }
 
 impl fmt::Display for Kind {
@@ -196,7 +202,18 @@ impl fmt::Display for Kind {
             Kind::Source => "HTTP source",
             Kind::Operator => "operator",
             Kind::Query => "query",
+            Kind::Node => "node",
         })
+    }
+}
+
+impl From<NotDone> for ControlError {
+    fn from(error: NotDone) -> Self {
+        match error {
+            NotDone::NoJob { name, known } => ControlError::NotFound { kind: Kind::Job, name, known },
+            NotDone::NoNode { name, known } => ControlError::NotFound { kind: Kind::Node, name, known },
+            NotDone::Failed(error) => error.into(),
+        }
     }
 }
 

@@ -48,7 +48,7 @@ fn every_error_code_is_documented_with_its_status() {
 
 #[test]
 fn every_parameter_is_documented() {
-    for name in ["reply=none", "drain=false", "format=", "compression=lz4", "addresses=text"] {
+    for name in ["reply=none", "drain=false", "format=", "compression=lz4", "addresses=text", "job=pay"] {
         assert!(HTTP.contains(&format!("?{name}")), "{name} is not in docs/http.md");
     }
 }

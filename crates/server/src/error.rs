@@ -300,6 +300,7 @@ fn not_found(kind: Kind, message: String, known: &[String]) -> ApiError {
         Kind::Source => "HTTP sources",
         Kind::Operator => "operators",
         Kind::Query => "queries",
+        Kind::Node => "nodes",
     };
     let hint = if known.is_empty() {
         format!("there are no {plural}")

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use thalweg_connect::{Ingress, Reach};
 use thalweg_flow::JobState;
+use thalweg_node::cluster_view::ClusterView;
 use thalweg_node::continuing::foretell;
 use thalweg_node::operator::PartName;
 use thalweg_node::queries::{DroppedQuery, LiveQueries, QueryError};
@@ -36,6 +37,8 @@ pub struct NodeControl {
     replaced: Mutex<BTreeSet<String>>,
     /// A job was stopped by a request.
     has_stopped: AtomicBool,
+    /// Once the node has joined one.
+    cluster: OnceLock<Arc<dyn ClusterView>>,
 }
 
 impl NodeControl {
@@ -50,6 +53,7 @@ impl NodeControl {
             starting: Starting::default(),
             replaced: Mutex::default(),
             has_stopped: AtomicBool::new(false),
+            cluster: OnceLock::new(),
         }
     }
 
@@ -67,6 +71,11 @@ impl NodeControl {
     pub fn set_readiness(&self, readiness: Readiness) {
         // Relaxed: nothing is published with it.
         self.readiness.store(readiness as u8, Ordering::Relaxed);
+    }
+
+    /// Shows the cluster that the node has joined.
+    pub fn show_cluster(&self, cluster: Arc<dyn ClusterView>) {
+        let _ = self.cluster.set(cluster);
     }
 
     /// Serves a job that was started on the node.
@@ -296,6 +305,10 @@ impl Control for NodeControl {
         self.with_queries(query, false, |job, queries| {
             queries.drop(job.job(), &query.query).map_err(|error| of_query(error, ""))
         })
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn ClusterView>> {
+        self.cluster.get().cloned()
     }
 }
 

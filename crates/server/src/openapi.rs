@@ -195,6 +195,26 @@ fn describe(endpoint: Endpoint) -> Operation {
             ],
         },
         Endpoint::Sql => sql(),
+        Endpoint::ShowCluster => Operation {
+            id: "showCluster",
+            summary: "The cluster as this node sees it: members, the plan in force, jobs, and where each unit is",
+            parameters: vec![json!({
+                "name": "job",
+                "in": "query",
+                "description": "List the units of this job alone",
+                "schema": { "type": "string" },
+            })],
+            body: None,
+            success: vec![("200", "The cluster", Some(schema("application/json", "Cluster")))],
+            errors: &[
+                ("400", "The URL has a parameter that it does not take"),
+                ("404", "The node is in no cluster, or there is no such job"),
+            ],
+        },
+        Endpoint::DrainNode => drain_node(),
+        Endpoint::FillNode => {
+            Operation { id: "fillNode", summary: "Give a node units again", ..drain_node() }
+        }
         Endpoint::Metrics => Operation {
             id: "metrics",
             summary: "Metrics in the text format of Prometheus",
@@ -231,6 +251,21 @@ fn describe(endpoint: Endpoint) -> Operation {
             success: vec![("200", "This document", Some(json!({ "application/json": {} })))],
             errors: &[],
         },
+    }
+}
+
+fn drain_node() -> Operation {
+    Operation {
+        id: "drainNode",
+        summary: "Take all units from a node of the cluster, and give it none; `units_active` says how many are left",
+        parameters: vec![],
+        body: None,
+        success: vec![("200", "The control log says so", Some(schema("application/json", "ClusterMember")))],
+        errors: &[
+            ("400", "The URL has a parameter that it does not take"),
+            ("404", "The node that is asked is in no cluster, or there is no such node in it"),
+            ("504", "The control log has not said so in time; it may still come about"),
+        ],
     }
 }
 
@@ -455,5 +490,6 @@ fn schemas() -> Map<String, Value> {
     generator.subschema_for::<wire::AddedQuery>();
     generator.subschema_for::<wire::Summary>();
     generator.subschema_for::<wire::Jobs>();
+    generator.subschema_for::<wire::cluster::Cluster>();
     generator.take_definitions(true)
 }

@@ -88,6 +88,24 @@ pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
     Ok(how)
 }
 
+/// The job that is asked for alone: `?job=pay`. No other parameter is taken.
+pub(crate) fn job(query: Option<&str>) -> Result<Option<String>, ApiError> {
+    const HINT: &str = "the parameter is `job`: the name of a job, whose units are listed alone";
+    let mut job = None;
+    for field in fields(query)? {
+        job = match (field.name.as_str(), field.value) {
+            ("job", Some(name)) if !name.is_empty() => Some(name),
+            ("job", _) => {
+                return Err(ApiError::new(Code::InvalidRequest, "job= in the URL names no job").hint(HINT));
+            }
+            (other, _) => {
+                return Err(ApiError::new(Code::InvalidRequest, format!("no parameter {other:?}")).hint(HINT));
+            }
+        };
+    }
+    Ok(job)
+}
+
 /// How rows are written, as far as the URL says.
 #[cfg(feature = "sql")]
 #[derive(Debug, Default)]
@@ -183,6 +201,15 @@ mod tests {
     #[test]
     fn text_is_decoded() {
         check("na%C3%AFve+key=%26%3D%25+", &[("naïve key", Some("&=% "))]);
+    }
+
+    #[test]
+    fn one_job_may_be_asked_for() {
+        assert_eq!(job(None).unwrap(), None);
+        assert_eq!(job(Some("job=a%20b")).unwrap(), Some("a b".to_owned()));
+        for query in ["job", "job=", "jobs=a", "job=a&unit=3"] {
+            assert!(job(Some(query)).is_err(), "{query}");
+        }
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub(crate) enum Endpoint {
     ReplaceJob,
     StopJob,
     Sql,
+    ShowCluster,
+    DrainNode,
+    FillNode,
     Metrics,
     Health,
     Ready,
@@ -50,10 +53,11 @@ pub(crate) struct Route {
     pub(crate) limited: bool,
 }
 
+const DRAIN: &str = "/v1/cluster/nodes/{node}/drain";
 const QUERY: &str = "/v1/jobs/{job}/operators/{operator}/queries/{query}";
 
 #[rustfmt::skip]
-pub(crate) static ROUTES: [Route; 14] = {
+pub(crate) static ROUTES: [Route; 17] = {
     use Endpoint::*;
     const fn route(endpoint: Endpoint, method: Method, path: &'static str, needs: Needs, role: Role) -> Route {
         let limited = !matches!(endpoint, Metrics | Health | Ready);
@@ -70,6 +74,9 @@ pub(crate) static ROUTES: [Route; 14] = {
         route(ReplaceJob,  Method::PUT,    "/v1/jobs/{job}",                  Needs::Ready,   Role::Admin),
         route(StopJob,     Method::DELETE, "/v1/jobs/{job}",                  Needs::Started, Role::Admin),
         route(Sql,         Method::POST,   "/v1/sql",                         Needs::Nothing, Role::Read),
+        route(ShowCluster, Method::GET,    "/v1/cluster",                     Needs::Started, Role::Read),
+        route(DrainNode,   Method::POST,   DRAIN,                             Needs::Started, Role::Admin),
+        route(FillNode,    Method::DELETE, DRAIN,                             Needs::Started, Role::Admin),
         route(Metrics,     Method::GET,    "/metrics",                        Needs::Nothing, Role::Read),
         route(Health,      Method::GET,    "/healthz",                        Needs::Nothing, Role::Read),
         route(Ready,       Method::GET,    "/readyz",                         Needs::Nothing, Role::Read),

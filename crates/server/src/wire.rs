@@ -1,6 +1,8 @@
 //! The JSON that leaves the node. `/openapi.json` has the schemas of these types, made from their fields and comments, and
 //! of groups of figures from the tables of those.
 
+pub(crate) mod cluster;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

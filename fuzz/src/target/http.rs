@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_connect::{Answering, Ingress, SubmitError, Submitted, write_error};
+use thalweg_node::cluster_view::ClusterView;
 use thalweg_server::control::{
     Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Present, QueryPath, Readiness, Stop,
     StopSummary,
@@ -162,5 +163,9 @@ impl Control for Node {
 
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
         Err(not_found(Kind::Query, &query.query))
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn ClusterView>> {
+        None
     }
 }

@@ -1,6 +1,7 @@
 //! The real binary from outside: its output, and how it ends.
 
 mod access;
+mod asking;
 mod checking;
 mod documented;
 mod ending;

@@ -86,7 +86,7 @@ fn is_waiting(replies: &mut Replies) -> bool {
 }
 
 fn is_lost(replies: &mut Replies) -> bool {
-    begun(replies) == Some(Err(Unanswered { is_cut_off: false }))
+    begun(replies) == Some(Err(Unanswered::Stopped))
 }
 
 /// The lines that are there.
@@ -416,7 +416,7 @@ fn a_job_that_stops_in_the_middle_of_a_reply_says_how_many_lines_are_missing() {
     door.complete();
     drop(door);
     assert_eq!(there(&mut reply).len(), 4_096);
-    assert_eq!(now(|context| reply.poll_next(context)), Some(Err(Unanswered { is_cut_off: false })));
+    assert_eq!(now(|context| reply.poll_next(context)), Some(Err(Unanswered::Stopped)));
     assert_eq!(reply.missing(), 10_000 - 4_096);
 }
 

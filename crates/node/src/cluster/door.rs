@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thalweg_cluster::answers::Answers as AnswersMessage;
 use thalweg_cluster::frame::{self, Reply, Sender, Settings};
 use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
-use thalweg_connect::{Answers, OptionSpec, SinkContext, SinkPlugin};
+use thalweg_connect::{Answers, Fate, Late, OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{InputId, Operator, Output, TaskFactory, Waker};
 use thalweg_kafka::{
     Acknowledged, Bus, Compression, Consumer, ConsumerOptions, Isolation, Outgoing, Producer,
@@ -29,6 +29,7 @@ use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange}
 use super::answering::reply_topic;
 use super::cut::StageCut;
 use super::lanes::{Bell, Lanes};
+use super::overdue::{Because, Routes, fate};
 use super::scatter::Origin;
 use crate::durable::new_run;
 
@@ -46,14 +47,14 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub struct DoorOptions {
     /// Bytes of rows and frames that are not written yet, for all partitions together.
     pub queue: usize,
-    /// How long a client waits for its answers.
+    /// How long a client waits for its answers: less than the server waits, which knows nothing of partitions.
     pub patience: Duration,
     pub frames: Settings,
 }
 
 impl Default for DoorOptions {
     fn default() -> Self {
-        Self { queue: 16 << 20, patience: Duration::from_secs(10), frames: Settings::default() }
+        Self { queue: 16 << 20, patience: Duration::from_secs(9), frames: Settings::default() }
     }
 }
 
@@ -79,6 +80,8 @@ struct Sending {
     /// The end of what the sink has given.
     passed: Seq,
     next_tag: u64,
+    /// Where the records are that somebody waits for.
+    routes: Routes,
     /// Of the sink's task while it waits for room.
     waker: Option<Waker>,
     is_over: bool,
@@ -105,8 +108,12 @@ pub struct Door {
     bell: Arc<Bell>,
     /// Of the job's sources that somebody waits at, once it runs.
     answers: OnceLock<Vec<Arc<dyn Answers>>>,
+    /// Says where the unit of a partition is, as in `which is at node "b"`.
+    locator: OnceLock<Locator>,
     pub counts: DoorCounts,
 }
+
+type Locator = Box<dyn Fn(u32) -> String + Send + Sync>;
 
 impl Door {
     /// A door of `node` that sends to `topic`, by the text of the job with the number `spec`.
@@ -132,6 +139,7 @@ impl Door {
             sending,
             bell: Arc::default(),
             answers: OnceLock::new(),
+            locator: OnceLock::new(),
             counts: DoorCounts::default(),
         })
     }
@@ -139,6 +147,18 @@ impl Door {
     /// What brings answers to the clients of the job, which runs by now.
     pub fn attend(&self, answers: Vec<Arc<dyn Answers>>) {
         let _ = self.answers.set(answers);
+    }
+
+    /// What says where the unit of a partition is.
+    pub(super) fn locate_by(&self, locator: impl Fn(u32) -> String + Send + Sync + 'static) {
+        let _ = self.locator.set(Box::new(locator));
+    }
+
+    fn locate(&self, partition: u32) -> String {
+        match self.locator.get() {
+            Some(locate) => locate(partition),
+            None => "wherever that is".to_owned(),
+        }
     }
 
     fn answers(&self) -> &[Arc<dyn Answers>] {
@@ -172,6 +192,7 @@ impl Door {
                     Ok(made) => none.insert(made),
                     Err(error) => {
                         tracing::warn!(door = %self.node, %error, "records cannot be sent on: no broker");
+                        self.look(&mut looked);
                         self.bell.wait(AGAIN);
                         if self.lock().is_over {
                             return;
@@ -191,20 +212,37 @@ impl Door {
                 return;
             }
             self.take_answers(&mut *replies);
-            if looked.elapsed() >= LOOK {
-                looked = Instant::now();
-                if let Some(before) = looked.checked_sub(self.options.patience) {
-                    self.give_up(before);
-                }
-            }
+            self.look(&mut looked);
             let is_busy = self.lock().lanes.waiting() > 0;
             // Rung by the sink, by an acknowledgement and by an answer.
             self.bell.wait(if is_busy { GLANCE } else { LOOK });
         }
     }
 
-    fn give_up(&self, before: Instant) {
-        let count: u64 = self.answers().iter().map(|answers| answers.give_up(before)).sum();
+    /// Now and then, gives up what has waited for too long.
+    fn look(&self, looked: &mut Instant) {
+        if looked.elapsed() < LOOK {
+            return;
+        }
+        *looked = Instant::now();
+        let patience = self.options.patience;
+        if let Some(before) = looked.checked_sub(patience) {
+            self.give_up(before, &|late| {
+                let stage = &self.stage.name;
+                let sending = self.lock();
+                let come = |record, partition| sending.lanes.come(record, partition);
+                fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| self.locate(of))
+            });
+        }
+        // Those that are noted after this are kept.
+        let end = self.lock().routes.end();
+        let waiting = self.answers().iter().flat_map(|answers| answers.waiting_in(SeqRange::new(0, end)));
+        let first = waiting.map(|range| range.start).min().unwrap_or(end);
+        self.lock().routes.forget_below(first);
+    }
+
+    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) {
+        let count: u64 = self.answers().iter().map(|answers| answers.give_up(before, fate)).sum();
         if count > 0 {
             self.counts.unknown.fetch_add(count, Ordering::Relaxed);
             tracing::warn!(door = %self.node, pieces = count, "no answer came in time: whether their records count is unknown");
@@ -312,7 +350,10 @@ impl Door {
         let old = std::mem::replace(&mut *sending, new);
         sending.is_over = old.is_over;
         drop(sending);
-        self.give_up(Instant::now());
+        self.give_up(Instant::now(), &|late| {
+            let come = |record, partition| old.lanes.come(record, partition);
+            fate(late, Because::Failed, &self.stage.name, &old.routes, come, |of| self.locate(of))
+        });
         if let Some(waker) = old.waker {
             waker.wake();
         }
@@ -329,6 +370,7 @@ fn begin(stage: &StageCut, spec: u64, node: &Arc<str>, options: &DoorOptions, pa
         rows: 0,
         passed,
         next_tag: 0,
+        routes: Routes::default(),
         waker: None,
         is_over: false,
     }
@@ -365,7 +407,8 @@ impl SinkPlugin for DoorPlugin {
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
         let (door, name) = (Arc::clone(&self.0), context.name);
         Ok(Box::new(move |_| {
-            Ok(Box::new(DoorSink { door: Arc::clone(&door), name: Arc::clone(&name), seen: Vec::new() }))
+            let (door, name) = (Arc::clone(&door), Arc::clone(&name));
+            Ok(Box::new(DoorSink { door, name, seen: Vec::new(), routes: Vec::new() }))
         }))
     }
 }
@@ -375,6 +418,8 @@ struct DoorSink {
     name: Arc<str>,
     /// Order numbers of the rows of the present range.
     seen: Vec<Seq>,
+    /// Partitions of those that somebody waits for.
+    routes: Vec<(Seq, u32)>,
 }
 
 impl Operator for DoorSink {
@@ -386,14 +431,19 @@ impl Operator for DoorSink {
         let arrival = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
         let mut sending = door.lock();
         let Sending { lanes, rows, door: address, .. } = &mut *sending;
-        let refused = lanes.push(input.port as u32, &batch, |seq| {
+        let refused = lanes.push(input.port as u32, &batch, |seq, partition| {
             let position = Position { offset: *rows, row: 0 };
             *rows += 1;
             let reply =
                 is_waited_for(seq).then(|| Reply { door: Arc::clone(address), request: seq, line: 0 });
+            if reply.is_some() {
+                self.routes.push((seq, partition));
+            }
             Origin { position, arrival, reply }
         })?;
         let mut rejects = RejectsBuilder::default();
+        let too_large: Vec<Seq> = refused.iter().map(|refused| batch.seq(refused.row)).collect();
+        self.routes.retain(|(seq, _)| !too_large.contains(seq));
         drop(sending);
         for refused in &refused {
             let seq = batch.seq(refused.row);
@@ -414,6 +464,10 @@ impl Operator for DoorSink {
 
     fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
         let door = &self.door;
+        // Before anybody hears that all of the range has been sent on.
+        if !self.routes.is_empty() {
+            door.lock().routes.note(std::mem::take(&mut self.routes));
+        }
         self.seen.sort_unstable();
         let is_left_out = |seq: &Seq| self.seen.binary_search(seq).is_err();
         for answers in door.answers() {

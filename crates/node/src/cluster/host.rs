@@ -20,6 +20,8 @@ use super::door::{Door, DoorOptions, DoorPlugin};
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions};
 use super::units::{UnitOptions, Units, UnitsFolder};
+use super::view::{Board, Here, View, locator};
+use crate::cluster_view::ClusterView;
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
 use crate::node::{Node, RunningJob};
 
@@ -122,6 +124,7 @@ struct Shared {
     member: Arc<Member>,
     options: ClusterOptions,
     on_door: OnDoor,
+    board: Arc<Board>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -169,6 +172,16 @@ struct PlacedStage {
     looked: Instant,
 }
 
+impl Placed {
+    /// What of it runs here: stage by stage, the first one with the door.
+    fn here(&self, job: &Name) -> impl Iterator<Item = Here> {
+        self.stages.iter().enumerate().map(|(place, stage)| {
+            let door = (place == 0).then_some((&self.door, &self.post));
+            Here::new(job.clone(), stage.name.clone(), door, &stage.units.list())
+        })
+    }
+}
+
 impl Cluster {
     /// Takes part in the cluster of `bus`, whose topics are made where they are missing.
     ///
@@ -189,7 +202,8 @@ impl Cluster {
         let member = Member::new(Arc::clone(&bus), options.member.clone());
         let inner = Mutex::default();
         let changed = Condvar::new();
-        let shared = Arc::new(Shared { node, bus, member, options, on_door, inner, changed });
+        let board = Arc::default();
+        let shared = Arc::new(Shared { node, bus, member, options, on_door, board, inner, changed });
         let mut cluster = Self { shared, threads: Vec::new() };
         let (member, host) = (Arc::clone(&cluster.shared), Arc::clone(&cluster.shared));
         cluster.spawn("cluster:member", move || {
@@ -241,6 +255,11 @@ impl Cluster {
     /// What the control log says, as far as this node has read it.
     pub fn state(&self) -> Arc<State> {
         self.shared.member.state()
+    }
+
+    /// The cluster as this node sees it, for whoever shows it; does not keep the node in the cluster.
+    pub fn view(&self) -> Arc<dyn ClusterView> {
+        Arc::new(View::new(Arc::clone(&self.shared.member), Arc::clone(&self.shared.board)))
     }
 
     pub fn name(&self) -> &Name {
@@ -331,6 +350,7 @@ impl Shared {
                 }
             }
             self.report(&mut placed);
+            self.board.set(placed.iter().flat_map(|(job, placed)| placed.here(job)).collect());
         }
         for (_, placed) in placed {
             end(placed, true);
@@ -444,6 +464,7 @@ impl Shared {
         let replies = door.replies()?;
         let entrance = self.node.start_door(&job.name, cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
         door.attend(entrance.answers());
+        door.locate_by(locator(&self.member, &self.board, entrance.name(), &stages[0].name));
         let spawn = |name: String, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name).spawn(run);
             spawned.map_err(|error| Error::external("start a thread of a job").with_source(error))

@@ -10,7 +10,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,6 +83,8 @@ pub struct InboxCounts {
     /// The offset after the newest message, as a broker last said; `is_known` once one has.
     pub end: AtomicU64,
     pub is_known: AtomicBool,
+    /// When the broker appended the message that was read last, in microseconds since 1970; 0 before the first.
+    pub appended: AtomicI64,
 }
 
 /// What a unit reads.
@@ -348,6 +350,7 @@ impl Inbox {
         self.place.position = Position { offset: held.offset + 1, row: 0 };
         self.place.last = Some(LastFrame { offset: held.offset, checksum: held.checksum });
         self.counts.position.store(held.offset + 1, Ordering::Relaxed);
+        self.counts.appended.store(held.appended, Ordering::Relaxed);
     }
 
     /// The time by which the rows of a message are judged, where the job has not been told it.

@@ -14,6 +14,7 @@ use thalweg_cluster::positions::{Mark, Position};
 use thalweg_types::{Batch, Error, Micros, Seq};
 
 use super::cut::StageCut;
+use super::overdue::Come;
 use super::scatter::{Origin, Scatter};
 
 /// A row: its order number here, and where it is in the sender's input.
@@ -97,14 +98,14 @@ impl Lanes {
         &mut self,
         input: u32,
         batch: &Batch,
-        mut origin: impl FnMut(Seq) -> Origin,
+        mut origin: impl FnMut(Seq, u32) -> Origin,
     ) -> Result<Vec<Refused>, Error> {
         let mut placed = Vec::with_capacity(batch.len());
         // It asks for rows in this order.
         let mut times = batch.row_numbers().map(|row| batch.times()[row as usize]);
         let mut task_time = self.task_time;
         let refused = self.scatter.push(input, batch, |seq, partition| {
-            let origin = origin(seq);
+            let origin = origin(seq, partition);
             task_time = task_time.max(times.next());
             let time = task_time.unwrap_or(Micros::MIN);
             placed.push((At { seq, position: origin.position, time }, partition));
@@ -116,6 +117,17 @@ impl Lanes {
             self.lanes[partition as usize].waiting.push_back(at);
         }
         Ok(refused)
+    }
+
+    /// How far a row has come that was put in the lane of a partition.
+    pub(super) fn come(&self, row: Seq, partition: u32) -> Come {
+        let Some(lane) = self.lanes.get(partition as usize) else { return Come::Written };
+        let is_from = |first: At| first.seq <= row;
+        match lane.sent {
+            _ if lane.waiting.front().copied().is_some_and(is_from) => Come::Waiting,
+            Some((_, first, _)) if is_from(first) => Come::Sent,
+            _ => Come::Written,
+        }
     }
 
     /// All frames with a tag below are written.

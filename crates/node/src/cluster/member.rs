@@ -16,11 +16,12 @@ use thalweg_cluster::control::{
 };
 use thalweg_cluster::fold::{self, Fold, Membership as _, Standing, State};
 use thalweg_kafka::{
-    Bus, Compression, Consumer, ConsumerOptions, Isolation, NewTopic, Outgoing, Producer, ProducerOptions,
-    Sent, TopicPartition,
+    Bus, Compression, Consumer, ConsumerOptions, Isolation, Message, NewTopic, Outgoing, Producer,
+    ProducerOptions, Sent, TopicPartition,
 };
-use thalweg_types::{Error, Offset, SEMANTICS};
+use thalweg_types::{Error, Micros, Offset, SEMANTICS};
 
+use super::view::Heard;
 use crate::durable::new_run;
 
 /// How often a node beats.
@@ -118,6 +119,7 @@ pub struct Member {
 struct Inner {
     /// The state as of what was read last.
     state: Arc<State>,
+    heard: Heard,
     /// Records that somebody wants in the log.
     wanted: Vec<Record>,
     /// It is to leave once it has nothing left.
@@ -129,8 +131,13 @@ impl Member {
     pub fn new(bus: Arc<dyn Bus>, options: MemberOptions) -> Arc<Self> {
         let incarnation = Incarnation(new_run());
         let process = Process { name: options.name.clone(), incarnation };
-        let inner =
-            Inner { state: Arc::new(State::new()), wanted: Vec::new(), is_leaving: false, is_over: false };
+        let inner = Inner {
+            state: Arc::new(State::new()),
+            heard: Heard::default(),
+            wanted: Vec::new(),
+            is_leaving: false,
+            is_over: false,
+        };
         Arc::new(Self { options, process, bus, inner: Mutex::new(inner) })
     }
 
@@ -145,6 +152,15 @@ impl Member {
     /// The state of the cluster, as far as this node has read.
     pub fn state(&self) -> Arc<State> {
         Arc::clone(&self.lock().state)
+    }
+
+    pub fn options(&self) -> &MemberOptions {
+        &self.options
+    }
+
+    /// Asks what was heard apart from the state.
+    pub(super) fn with_heard<T>(&self, ask: impl FnOnce(&Heard) -> T) -> T {
+        ask(&self.lock().heard)
     }
 
     /// Has a record appended, such as a new spec. Whether it counts, the state says later.
@@ -221,10 +237,13 @@ impl Member {
         while at < bounds.end {
             let taken = consumer.take(0, AGAIN, &mut |message| {
                 at = message.offset + 1;
-                if let Ok(control::Decoded::Record(Record::State(state))) =
+                if let Ok(control::Decoded::Record(record)) =
                     control::decode(message.value.unwrap_or_default())
                 {
-                    states.push(*state);
+                    self.lock().heard.note(message.offset.unsigned_abs(), appended_of(message), &record);
+                    if let Record::State(state) = record {
+                        states.push(*state);
+                    }
                 }
                 at < bounds.end
             })?;
@@ -251,6 +270,11 @@ impl Member {
             dropped: BTreeSet::new(),
         })
     }
+}
+
+/// When the broker appended a message.
+fn appended_of(message: &Message<'_>) -> Micros {
+    message.timestamp.unwrap_or(0).saturating_mul(1_000)
 }
 
 /// A record of ours that may be on its way.
@@ -301,7 +325,9 @@ impl Run {
         let taken = consumer.take(0, BEAT / 10, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
             let value = message.value.unwrap_or_default();
+            let appended = appended_of(message);
             if let Ok(control::Decoded::Record(record)) = control::decode(value) {
+                member.lock().heard.note(offset, appended, &record);
                 match &record {
                     Record::Beat(it) if it.process == *me => beat.came(),
                     Record::Join(it) if it.process == *me => join.came(),
@@ -311,7 +337,6 @@ impl Run {
                     _ => {}
                 }
             }
-            let appended = message.timestamp.unwrap_or(0).saturating_mul(1_000);
             match fold.take(offset, appended, value) {
                 Ok((_, None)) => {}
                 Ok((_, Some(error))) => {

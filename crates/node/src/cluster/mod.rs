@@ -12,7 +12,7 @@
 //!
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. An operator of several keys is a
 //! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
-//! log, and `host` runs what it says.
+//! log, and `host` runs what it says. `view` shows both.
 //!
 //! Not here yet: several operators with keys, state that comes from another node.
 
@@ -26,9 +26,11 @@ mod inbox;
 mod lanes;
 mod member;
 mod outlet;
+mod overdue;
 mod place;
 mod scatter;
 mod units;
+mod view;
 mod wire;
 
 pub use address::ClusterAddress;

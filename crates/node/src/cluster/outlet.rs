@@ -474,7 +474,7 @@ impl Operator for OutletSink {
         if let Some(rows) = &rows {
             let mut walk = self.arrived.walk();
             let mut missing = None;
-            let refused = sending.lanes.push(0, rows, |seq| {
+            let refused = sending.lanes.push(0, rows, |seq, _| {
                 let from = walk.at(seq).unwrap_or_else(|| {
                     missing.get_or_insert(seq);
                     super::arrived::From { position: Position::default(), arrival: 0, reply: None }

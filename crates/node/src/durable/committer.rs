@@ -78,6 +78,8 @@ struct OpenCycle {
 pub struct CycleFigures {
     /// The last cycle that was committed by this run; 0: none yet.
     pub committed: u64,
+    /// When that was.
+    pub committed_at: Option<Instant>,
     /// From its marker to its commit record.
     pub took: Duration,
     /// Markers held back because earlier cycles were on their way, and for how long in all.
@@ -430,6 +432,7 @@ impl CommitWork {
         }
         let mut inner = self.committer.lock();
         inner.figures.committed = start.cycle;
+        inner.figures.committed_at = Some(Instant::now());
         inner.figures.took = at.elapsed();
         Ok(())
     }

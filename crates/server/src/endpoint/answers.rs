@@ -86,10 +86,13 @@ impl Body for Answers {
                     this.deadline.as_mut().reset(next);
                     return Poll::Ready(lines.map(|lines| Ok(Frame::data(lines))));
                 }
-                Poll::Ready(Err(error @ Unanswered { is_cut_off: true })) => {
+                Poll::Ready(Err(error @ Unanswered::CutOff)) => {
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                Poll::Ready(Err(_)) => this.give_up("job_stopped", &stopped("")),
+                Poll::Ready(Err(Unanswered::Overdue(why) | Unanswered::Unsent(why))) => {
+                    this.give_up("timeout", &why);
+                }
+                Poll::Ready(Err(Unanswered::Stopped)) => this.give_up("job_stopped", &stopped("")),
                 Poll::Pending => {
                     ready!(this.deadline.as_mut().poll(context));
                     let limit = this.limit;

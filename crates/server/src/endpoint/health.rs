@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::app::{App, Effect, json_response};
-use crate::control::{FailedJob, Readiness};
+use crate::control::{Control, FailedJob, Readiness};
 use crate::error::{ApiError, Code};
 use crate::metrics;
 use crate::openapi;
@@ -54,10 +54,17 @@ fn not_ready(failed: &[FailedJob]) -> ApiError {
 }
 
 pub(super) async fn metrics(app: &App) -> Result<Response, ApiError> {
-    let jobs = app.call(Effect::Reads, app.options.control_timeout, |control| control.jobs()).await?;
+    let look = |control: &dyn Control| (control.jobs(), control.cluster().map(|cluster| cluster.figures()));
+    let (jobs, cluster) = app.call(Effect::Reads, app.options.control_timeout, look).await?;
     let is_ready = app.readiness() == Readiness::Ready && app.control.failed().is_empty();
-    let text =
-        metrics::render(&app.telemetry, app.places.evicted(), &jobs, app.options.sql.as_deref(), is_ready);
+    let text = metrics::render(
+        &app.telemetry,
+        app.places.evicted(),
+        &jobs,
+        cluster.as_ref(),
+        app.options.sql.as_deref(),
+        is_ready,
+    );
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

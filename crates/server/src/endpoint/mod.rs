@@ -1,6 +1,7 @@
 //! The function of each route.
 
 mod answers;
+mod cluster;
 mod health;
 mod jobs;
 mod queries;
@@ -29,9 +30,15 @@ pub(crate) async fn answer(
         | Endpoint::ListJobs
         | Endpoint::ShowJob
         | Endpoint::StartJob
+        | Endpoint::DrainNode
+        | Endpoint::FillNode
         | Endpoint::ReplaceJob => crate::params::none(parts.uri.query())?,
         // These look at their own.
-        Endpoint::PostRecords | Endpoint::ReadQuery | Endpoint::StopJob | Endpoint::Sql => {}
+        Endpoint::PostRecords
+        | Endpoint::ReadQuery
+        | Endpoint::StopJob
+        | Endpoint::Sql
+        | Endpoint::ShowCluster => {}
         // Monitors get an answer, whatever they add.
         Endpoint::Metrics | Endpoint::Health | Endpoint::Ready | Endpoint::OpenApi => {}
     }
@@ -46,6 +53,9 @@ pub(crate) async fn answer(
         Endpoint::ReplaceJob => jobs::replace(app, params, parts, body).await,
         Endpoint::StopJob => jobs::stop(app, params, parts).await,
         Endpoint::Sql => sql::post(app, parts, body).await,
+        Endpoint::ShowCluster => cluster::show(app, parts).await,
+        Endpoint::DrainNode => cluster::drain(app, params, true).await,
+        Endpoint::FillNode => cluster::drain(app, params, false).await,
         Endpoint::Metrics => health::metrics(app).await,
         Endpoint::Health => health::health(),
         Endpoint::Ready => health::ready(app),

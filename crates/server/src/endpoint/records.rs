@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use thalweg_connect::{Begun, Replies, Submitted};
+use thalweg_connect::{Begun, Replies, Submitted, Unanswered};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -65,7 +65,13 @@ async fn wait_for(app: &App, job: &str, replies: &mut Replies) -> Result<Begun, 
     let limit = app.options.answer_timeout;
     let error = match timeout(limit, replies.begin()).await {
         Ok(Ok(begun)) => return Ok(begun),
-        Ok(Err(_)) => {
+        Ok(Err(Unanswered::Overdue(why))) => ApiError::new(Code::Timeout, &*why),
+        Ok(Err(Unanswered::Unsent(why))) => {
+            return Err(
+                ApiError::new(Code::Unavailable, &*why).hint("send the request again: none of it counts")
+            );
+        }
+        Ok(Err(Unanswered::CutOff | Unanswered::Stopped)) => {
             // A job says why it has failed before it lets go of its requests.
             let failure = app.control.job(job).ok().and_then(|job| job.failure);
             let why = failure.map(|failure| format!(" ({})", failure.message)).unwrap_or_default();
@@ -80,6 +86,9 @@ async fn answers(app: &App, job: &str, mut replies: Replies, begun: Begun) -> Re
     let body = match begun.whole {
         Some(length) if length <= ONE_PIECE => match replies.all().await {
             Ok(text) => Body::from(text),
+            Err(Unanswered::Overdue(why)) => {
+                return Err(ApiError::new(Code::Timeout, &*why).hint(UNKNOWN_HINT));
+            }
             Err(_) => return Err(ApiError::new(Code::JobStopped, stopped("")).hint(UNKNOWN_HINT)),
         },
         _ => Body::new(Answers::new(replies, app.options.answer_timeout, job)),

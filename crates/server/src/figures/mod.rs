@@ -52,6 +52,7 @@ impl Section {
 fn sections() -> Vec<Section> {
     use groups::{Commits, Connections, JobFigures, Kernel, LinkFigures, OperatorFigures, SourceFigures};
     use single::*;
+    use thalweg_node::cluster_view::{ClusterFigures, DoorFigures, UnitFigures};
     const JOB: &[&str] = &["job"];
     const SOURCE: &[&str] = &["job", "source"];
     const AGENT: &[&str] = &["job", "source", "agent"];
@@ -85,5 +86,9 @@ fn sections() -> Vec<Section> {
             .group::<Expired>(OPERATOR)
             .group::<DeliveryCounts>(OPERATOR),
         Section::new("Links").group::<LinkFigures>(&["job", "from", "output", "to"]),
+        Section::new("Cluster")
+            .group::<ClusterFigures>(&[])
+            .group::<UnitFigures>(&["job", "stage", "partition"])
+            .group::<DoorFigures>(JOB),
     ]
 }

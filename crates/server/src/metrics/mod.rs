@@ -1,10 +1,12 @@
 //! `/metrics` in the text format of Prometheus.
 //!
+//! * `cluster`: counts of units and doors, where the node is in a cluster.
 //! * `http`: counts of this server.
 //! * `jobs`: counts of jobs.
 //! * `sql`: counts of the processes that run queries.
 //! * `text`: how a family of series is written.
 
+mod cluster;
 mod http;
 mod jobs;
 mod sql;
@@ -13,6 +15,7 @@ mod text;
 use crate::Sql;
 use crate::figures::single;
 use crate::snapshot::JobSnapshot;
+use thalweg_node::cluster_view::NodeFigures;
 
 #[cfg(test)]
 pub(crate) use http::STATUSES;
@@ -24,6 +27,7 @@ pub(crate) fn render(
     telemetry: &Telemetry,
     evicted: u64,
     jobs: &[JobSnapshot],
+    cluster: Option<&NodeFigures>,
     queries: Option<&Sql>,
     is_ready: bool,
 ) -> String {
@@ -33,6 +37,9 @@ pub(crate) fn render(
     text.family(&single::READY);
     text.series(&[], u8::from(is_ready));
     jobs::write(jobs, &mut text);
+    if let Some(cluster) = cluster {
+        cluster::write(cluster, &mut text);
+    }
     telemetry.write(evicted, &mut text);
     if let Some(queries) = queries {
         sql::write(queries, &mut text);

@@ -63,7 +63,7 @@ fn every_route_that_changes_something_wants_the_token_and_no_other() {
     }
     assert_eq!(
         roles,
-        [("admin", 5), ("read", 8), ("write", 1)].map(|(role, count)| (role.to_owned(), count)).into()
+        [("admin", 7), ("read", 9), ("write", 1)].map(|(role, count)| (role.to_owned(), count)).into()
     );
 }
 

@@ -10,6 +10,11 @@ use thalweg_flow::{
     AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
     LatencyCounts, TableCounts,
 };
+use thalweg_node::cluster_view::{
+    ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, MemberSnapshot, NodeFigures,
+    NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot, StageSnapshot, UnitFigures, UnitLabels,
+    UnitSnapshot,
+};
 use thalweg_server::control::{
     Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness,
     Stop, StopSummary, TextKind,
@@ -57,6 +62,7 @@ struct Inner {
     jobs: Vec<String>,
     queries: Vec<String>,
     snapshot: JobSnapshot,
+    cluster: Option<Arc<dyn ClusterView>>,
     /// Calls of `job` wait while this is set.
     is_hanging: bool,
     hanging: usize,
@@ -72,6 +78,7 @@ impl Default for Inner {
             jobs: vec!["payments".to_owned()],
             queries: vec!["card_1h".to_owned()],
             snapshot: payments(),
+            cluster: None,
             is_hanging: false,
             hanging: 0,
         }
@@ -98,6 +105,11 @@ impl FakeNode {
 
     pub(crate) fn set_snapshot(&self, snapshot: impl FnOnce(&mut JobSnapshot)) {
         self.change(|inner| snapshot(&mut inner.snapshot));
+    }
+
+    /// From now on it is node `a` of a cluster, with node `b`.
+    pub(crate) fn join_cluster(&self) {
+        self.change(|inner| inner.cluster = Some(Arc::new(FakeCluster::default())));
     }
 
     /// Calls of `job` do not come back until this is taken back.
@@ -348,6 +360,127 @@ impl Control for FakeNode {
         self.find_query(query)?;
         self.change(|inner| inner.queries.retain(|other| *other != query.query));
         Ok(())
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn ClusterView>> {
+        self.shared.state.lock().unwrap().cluster.clone()
+    }
+}
+
+/// Two nodes with two units of one job; a drain of `b` takes effect at once.
+#[derive(Default)]
+struct FakeCluster {
+    drains: Mutex<bool>,
+}
+
+impl FakeCluster {
+    fn member(&self, name: &str) -> MemberSnapshot {
+        MemberSnapshot {
+            name: name.to_owned(),
+            host: format!("host-{name}"),
+            capacity: 1,
+            address: "127.0.0.1:8080".to_owned(),
+            semantics: vec![1],
+            plans: name == "a",
+            drains: name == "b" && *self.drains.lock().unwrap(),
+            beat_age: (name == "a").then_some(Duration::from_millis(125)),
+            units_active: 1,
+            units_followed: 0,
+        }
+    }
+}
+
+impl ClusterView for FakeCluster {
+    fn snapshot(&self, job: Option<&str>) -> Result<ClusterSnapshot, NotDone> {
+        if let Some(name) = job.filter(|name| *name != "pay") {
+            return Err(NotDone::NoJob { name: name.to_owned(), known: vec!["pay".to_owned()] });
+        }
+        let whole = UnitSnapshot {
+            job: "pay".to_owned(),
+            stage: "features".to_owned(),
+            active: Some("a".to_owned()),
+            since: Some(7),
+            why: Some("new: most budget".to_owned()),
+            from: Some("b".to_owned()),
+            followers: vec![FollowerSnapshot {
+                node: "b".to_owned(),
+                takes_over: true,
+                position: Some(90),
+                ready: false,
+            }],
+            report: Some(ReportSnapshot { rows_per_second: 5, bytes: 600, position: 100, ready: true }),
+            trouble: vec!["c".to_owned()],
+            failure: Some("operator \"features\" task 0: no".to_owned()),
+            explanation: "unit pay/features/0 is at a\n".to_owned(),
+            ..UnitSnapshot::default()
+        };
+        let bare = UnitSnapshot { partition: 1, job: "pay".to_owned(), ..UnitSnapshot::default() };
+        Ok(ClusterSnapshot {
+            node: "a".to_owned(),
+            prefix: "thalweg".to_owned(),
+            read: 40,
+            plan: Some(PlanSnapshot { offset: 7, author: Some("a".to_owned()) }),
+            unplanned: 1,
+            members: vec![self.member("a"), self.member("b")],
+            jobs: vec![PlacedJobSnapshot {
+                name: "pay".to_owned(),
+                spec: 1,
+                semantics: 1,
+                stages: vec![StageSnapshot { name: "features".to_owned(), partitions: 2, replicas: 0 }],
+            }],
+            units: vec![whole, bare],
+            units_left_out: 0,
+        })
+    }
+
+    fn figures(&self) -> NodeFigures {
+        let labels = |partition: &str| UnitLabels {
+            job: "pay".to_owned(),
+            stage: "features".to_owned(),
+            partition: partition.to_owned(),
+        };
+        let read = UnitFigures {
+            active: true,
+            position: 100,
+            lag: Some(12),
+            lag_seconds: Some(Duration::from_millis(1_500)),
+            rows: 300,
+            duplicates: 4,
+            gaps: 2,
+            state_bytes: 600,
+            commit_age: Some(Duration::from_secs(3)),
+            ..UnitFigures::default()
+        };
+        NodeFigures {
+            cluster: ClusterFigures {
+                members: 2,
+                plan: Some(7),
+                beat_age: Some(Duration::from_millis(125)),
+                units_active: 1,
+                units_followed: 1,
+                omitted: 0,
+            },
+            doors: vec![(
+                "pay".to_owned(),
+                DoorFigures { rows: 310, unknown: 6, dropped: 1, ..DoorFigures::default() },
+            )],
+            units: vec![(labels("0"), read), (labels("1"), UnitFigures::default())],
+        }
+    }
+
+    fn drain(&self, node: &str, on: bool) -> Result<MemberSnapshot, NotDone> {
+        match node {
+            "b" => *self.drains.lock().unwrap() = on,
+            "slow" => {
+                let error = Error::external("the control log says nothing");
+                return Err(error.with_retry(thalweg_types::Retry::OutcomeUnknown).into());
+            }
+            _ => {
+                let known = vec!["a".to_owned(), "b".to_owned()];
+                return Err(NotDone::NoNode { name: node.to_owned(), known });
+            }
+        }
+        Ok(self.member(node))
     }
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod bind;
 mod client;
+mod cluster;
 mod crowd;
 mod engine;
 mod fake;

@@ -31,7 +31,7 @@ fn every_route_is_documented_and_every_documented_one_is_there() {
         .map(|route| route.as_str().unwrap().to_owned())
         .collect();
     assert_eq!(served, documented());
-    assert_eq!(served.len(), 14);
+    assert_eq!(served.len(), 17);
 
     for route in documented() {
         let (method, path) = route.split_once(' ').unwrap();
@@ -39,7 +39,8 @@ fn every_route_is_documented_and_every_documented_one_is_there() {
             .replace("{job}", "j")
             .replace("{source}", "s")
             .replace("{operator}", "o")
-            .replace("{query}", "q");
+            .replace("{query}", "q")
+            .replace("{node}", "n");
         let reply = site.call(method, &path, "", b"");
         assert_ne!(reply.status, 405, "{route}");
         let is_routed = reply.status != 404 || reply.error()["detail"]["routes"].is_null();

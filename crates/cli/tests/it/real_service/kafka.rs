@@ -443,6 +443,16 @@ sinks: { out: { type: 'null', input: features } }
         for node in [&b, &c, &a] {
             cards.send(node, &job);
         }
+        let server = format!("http://127.0.0.1:{}", b.port);
+        let listed = place.thalweg(&["nodes", "--server", &server]).ends_with(0).stdout;
+        assert_eq!(
+            listed.lines().filter(|line| line.ends_with(" ago") || line.ends_with("plans")).count(),
+            3,
+            "{listed}"
+        );
+        let explained =
+            place.thalweg(&["cluster", "explain", &job, "features/7", "--server", &server]).ends_with(0);
+        assert!(explained.stdout.contains("/features/7 is at "), "{}", explained.stdout);
         b.run.kill();
         for node in [&a, &c, &a] {
             cards.send(node, &job);

@@ -17,7 +17,7 @@ use thalweg_flow::Waker;
 
 use super::super::cut::Cut;
 use super::super::handover::{Joint, OVERHEAD, join};
-use super::request::{Request, Share};
+use super::request::{Request, Share, Unanswered};
 
 /// How long a client may leave a reply alone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.is_finished.load(Ordering::Relaxed) {
-            self.request.fail();
+            self.request.fail(Unanswered::Stopped);
         }
     }
 }
@@ -263,7 +263,10 @@ impl Inbox {
         queue.bytes = 0;
         let entries = std::mem::take(&mut queue.entries);
         drop(queue);
-        entries.iter().filter_map(|entry| entry.request.as_ref()).for_each(|request| request.fail());
+        entries
+            .iter()
+            .filter_map(|entry| entry.request.as_ref())
+            .for_each(|request| request.fail(Unanswered::Stopped));
     }
 }
 

@@ -31,7 +31,7 @@ use thalweg_types::{Error, Micros, Offset, Seq, SeqRange};
 
 pub use self::door::HttpIngress;
 pub use self::line::write_error;
-pub use self::remote::Answers;
+pub use self::remote::{Answers, Fate, Late};
 pub use self::request::{Answering, Begun, Replies, Unanswered};
 pub use self::sink::ReplySink;
 

@@ -17,6 +17,7 @@ use thalweg_types::{Seq, SeqRange};
 use super::Shared;
 use super::inbox::Ticket;
 use super::line::Lines;
+use super::request::Unanswered;
 
 /// Brings answers to the clients of a door.
 pub trait Answers: Send + Sync {
@@ -35,9 +36,32 @@ pub trait Answers: Send + Sync {
     /// Records below `end` are where they count: clients that wait for no line hear of it.
     fn written(&self, end: Seq);
 
-    /// Pieces that came before this moment are answered no more; how many there were.
-    fn give_up(&self, before: Instant) -> u64;
+    /// Pieces that came before this moment are answered no more; how many there were. `fate` says what becomes of each.
+    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) -> u64;
 }
+
+/// A piece of a request that is answered no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Late {
+    /// The numbers of its records.
+    pub range: SeqRange,
+    /// The first ones that have no line; none where the client wants no lines.
+    pub open: Vec<Seq>,
+    /// All of its records have been sent on or left out.
+    pub is_passed: bool,
+}
+
+/// What becomes of a piece that is answered no more, with what its client hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its records may count.
+    Unknown(String),
+    /// Nobody has been handed any of its records: none counts. `otherwise` is for a request of which this is not all.
+    Unsent { said: String, otherwise: String },
+}
+
+/// Records of a piece that are named as having no line.
+const NAMED: usize = 64;
 
 pub(super) struct RemoteDesk {
     shared: Arc<Shared>,
@@ -75,6 +99,17 @@ impl Piece {
         match self.lines {
             Some(_) => passed >= end && judged >= end && self.lined + self.silent >= self.range.len(),
             None => passed >= end && written >= end,
+        }
+    }
+
+    fn late(&self, passed: Seq) -> Late {
+        let is_open = |number: &u64| self.lines.as_ref().is_some_and(|lines| lines.is_open(*number));
+        let open = (0..self.range.len()).filter(is_open).take(NAMED);
+        let start = self.range.start;
+        Late {
+            range: self.range,
+            open: open.map(|number| start + number).collect(),
+            is_passed: passed >= self.range.end,
         }
     }
 }
@@ -204,7 +239,7 @@ impl Answers for RemoteDesk {
         }
     }
 
-    fn give_up(&self, before: Instant) -> u64 {
+    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) -> u64 {
         let mut open = self.lock();
         let late: Vec<Seq> = open
             .pieces
@@ -221,10 +256,20 @@ impl Answers for RemoteDesk {
                 }
             }
         }
+        let passed = open.passed;
+        // Who is asked for the fate has locks of its own.
         drop(open);
-        // Dropped tickets are those of an unknown outcome.
         let count = pieces.len() as u64;
-        drop(pieces);
+        for piece in pieces {
+            let late = piece.late(passed);
+            let request = &piece.ticket.request;
+            request.fail(match fate(&late) {
+                Fate::Unsent { said, .. } if request.is_one_piece() => Unanswered::Unsent(said.into()),
+                Fate::Unsent { otherwise: said, .. } | Fate::Unknown(said) => {
+                    Unanswered::Overdue(said.into())
+                }
+            });
+        }
         if count > 0 {
             self.shared.inbox.on_room();
         }
@@ -305,9 +350,53 @@ mod tests {
         let slow = request(&desk, 1, 1, true);
         number(&desk, &slow, 5, 1);
         desk.passed_by(SeqRange::new(5, 6), &[]);
-        assert_eq!(desk.give_up(Instant::now().checked_sub(std::time::Duration::from_secs(9)).unwrap()), 0);
-        assert_eq!(desk.give_up(Instant::now()), 1);
-        assert!(slow.is_over());
+        let unknown = |_: &Late| Fate::Unknown("why".to_owned());
+        let before = Instant::now().checked_sub(std::time::Duration::from_secs(9)).unwrap();
+        assert_eq!(desk.give_up(before, &unknown), 0);
+        assert_eq!(desk.give_up(Instant::now(), &unknown), 1);
+        assert_eq!(slow.failed(), Some(Unanswered::Overdue("why".into())));
         desk.answer(5, b"{}");
+    }
+
+    #[test]
+    fn a_request_counts_for_nothing_only_where_all_of_it_went_nowhere() {
+        let desk = desk();
+        let unsent = |_: &Late| Fate::Unsent { said: "none".to_owned(), otherwise: "some".to_owned() };
+        let whole = request(&desk, 1, 2, true);
+        number(&desk, &whole, 0, 2);
+        let half = request(&desk, 2, 2, true);
+        number(&desk, &half, 2, 1);
+        let second = request(&desk, 2, 2, true);
+        number(&desk, &second, 3, 1);
+        number(&desk, &second, 4, 1);
+        desk.answer(3, b"{}");
+        desk.passed_by(SeqRange::new(0, 4), &[]);
+        desk.judged(4);
+        assert_eq!(desk.give_up(Instant::now(), &unsent), 3);
+        assert_eq!(whole.failed(), Some(Unanswered::Unsent("none".into())));
+        assert_eq!(half.failed(), Some(Unanswered::Overdue("some".into())), "the other piece may come yet");
+        assert_eq!(second.failed(), Some(Unanswered::Overdue("some".into())), "the first piece counts");
+    }
+
+    #[test]
+    fn records_without_a_line_are_named() {
+        let desk = desk();
+        let some = request(&desk, 1, 100, true);
+        let range = number(&desk, &some, 10, 100);
+        let quiet = request(&desk, 1, 2, false);
+        let second = number(&desk, &quiet, 110, 2);
+        desk.answer(11, b"{}");
+        desk.passed_by(SeqRange::new(0, 111), &[]);
+        let seen = Mutex::new(Vec::new());
+        desk.give_up(Instant::now(), &|late| {
+            // Who says it may ask again.
+            assert!(desk.waiting_in(late.range).is_empty());
+            seen.lock().unwrap().push(late.clone());
+            Fate::Unknown(String::new())
+        });
+        let seen = seen.into_inner().unwrap();
+        assert_eq!((seen[0].range, seen[0].is_passed, seen[0].open.len()), (range, true, NAMED));
+        assert_eq!(seen[0].open[..3], [10, 12, 13]);
+        assert_eq!(seen[1], Late { range: second, open: Vec::new(), is_passed: false });
     }
 }

@@ -55,12 +55,20 @@ impl Share {
     }
 }
 
-/// Nobody answers any more: the job stopped, or the reply was cut off. Whether the records count is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", if *.is_cut_off { "the reply was not read, and was cut off" } else { "the job stopped before it answered" })]
-pub struct Unanswered {
+/// Nobody answers any more. Whether the records count is not known, unless it is said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
     /// The client left its reply alone while others waited for room.
-    pub is_cut_off: bool,
+    #[error("the reply was not read, and was cut off")]
+    CutOff,
+    #[error("the job stopped before it answered")]
+    Stopped,
+    /// Answers that were to come from elsewhere did not come in time; it says from where.
+    #[error("{0}")]
+    Overdue(Arc<str>),
+    /// The records went nowhere: none of them counts.
+    #[error("{0}")]
+    Unsent(Arc<str>),
 }
 
 /// The outcome that is known when the first lines are there.
@@ -205,6 +213,11 @@ impl Request {
         (state.pieces_left == 0).then(|| state.ready.iter().cloned().collect())
     }
 
+    #[cfg(test)]
+    pub(super) fn failed(&self) -> Option<Unanswered> {
+        self.lock().failure.clone()
+    }
+
     /// Nothing more will be said of it.
     #[cfg(test)]
     pub(super) fn is_over(&self) -> bool {
@@ -213,12 +226,18 @@ impl Request {
     }
 
     /// A piece will not be finished.
-    pub(super) fn fail(&self) {
+    pub(super) fn fail(&self, failure: Unanswered) {
         let mut state = self.lock();
         if !state.is_refused {
-            state.failure.get_or_insert(Unanswered { is_cut_off: false });
+            state.failure.get_or_insert(failure);
         }
         wake(state);
+    }
+
+    /// Whether one piece is all of it, and has not come back: what becomes of the piece becomes of the request.
+    pub(super) fn is_one_piece(&self) -> bool {
+        let state = self.lock();
+        state.pieces_left == 1 && state.told == 0
     }
 
     /// Gives up on a client that has lines waiting and has taken none for so long; whether it has.
@@ -228,7 +247,7 @@ impl Request {
             return false;
         }
         self.drop_lines(&mut state);
-        state.failure = Some(Unanswered { is_cut_off: true });
+        state.failure = Some(Unanswered::CutOff);
         wake(state);
         true
     }
@@ -279,7 +298,7 @@ impl Replies {
             let whole = is_whole.then_some(state.unread);
             return Poll::Ready(Ok(Begun { is_any_accepted: state.accepted > 0, whole }));
         }
-        match state.failure {
+        match state.failure.clone() {
             Some(failure) => Poll::Ready(Err(failure)),
             None => {
                 state.waker = Some(context.waker().clone());
@@ -302,10 +321,8 @@ impl Replies {
             (self.on_room)();
             return Poll::Ready(Ok(Some(lines)));
         }
-        match state.failure {
-            _ if state.pieces_left == 0 && state.failure.is_none_or(|failure| !failure.is_cut_off) => {
-                Poll::Ready(Ok(None))
-            }
+        match state.failure.clone() {
+            failure if state.pieces_left == 0 && failure != Some(Unanswered::CutOff) => Poll::Ready(Ok(None)),
             Some(failure) => Poll::Ready(Err(failure)),
             None => {
                 state.waker = Some(context.waker().clone());
@@ -370,7 +387,7 @@ impl Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         if self.0.lock().pieces_left > 0 {
-            self.0.fail();
+            self.0.fail(Unanswered::Stopped);
         }
     }
 }

@@ -1,0 +1,498 @@
+//! The cluster as this node sees it: what the control log says, who was heard of when, and figures of what runs here.
+//!
+//! The fold keeps no times of beats and no authors of plans, as nothing depends on them; [`Heard`] notes both while the
+//! member reads. The host lists on the [`Board`] what runs here. Neither keeps anything alive or holds anybody up.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thalweg_cluster::assign::explain;
+use thalweg_cluster::control::{Drain, Name, Record, Unit as UnitName};
+use thalweg_cluster::fold::{MAX_MEMBERS, Member as Seen, State};
+use thalweg_flow::JobState;
+use thalweg_types::{Error, Micros, Offset, Retry};
+
+use super::answering::Post;
+use super::door::Door;
+use super::inbox::InboxCounts;
+use super::member::Member;
+use super::overdue::whereabouts;
+use super::units::Unit;
+use crate::cluster_view::{
+    ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, MOST_UNITS, MemberSnapshot,
+    NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot, StageSnapshot, UnitFigures,
+    UnitLabels, UnitSnapshot,
+};
+
+/// How long a record of ours may take until the log says what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often that is looked at.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Plans whose authors are remembered: the one in force, and those after it that are void.
+const PLANS: usize = 64;
+
+/// When members were heard of, and who made which plan.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// When the last beat of each was appended.
+    beats: BTreeMap<Name, Micros>,
+    /// When the newest record was appended, and read here.
+    newest: Option<(Micros, Instant)>,
+    authors: BTreeMap<Offset, Name>,
+}
+
+impl Heard {
+    /// Takes note of a record; one that was read before changes nothing.
+    pub(super) fn note(&mut self, offset: Offset, appended: Micros, record: &Record) {
+        if self.newest.is_none_or(|(newest, _)| appended >= newest) {
+            self.newest = Some((appended, Instant::now()));
+        }
+        match record {
+            Record::Beat(beat) => {
+                let last = self.beats.entry(beat.process.name.clone()).or_insert(appended);
+                *last = appended.max(*last);
+                if self.beats.len() > 2 * MAX_MEMBERS {
+                    let oldest = self.beats.iter().min_by_key(|(_, at)| **at);
+                    let oldest = oldest.map(|(name, _)| name.clone());
+                    oldest.and_then(|oldest| self.beats.remove(&oldest));
+                }
+            }
+            Record::Plan(plan) => {
+                self.authors.insert(offset, plan.process.name.clone());
+                if self.authors.len() > PLANS {
+                    self.authors.pop_first();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How long ago a node has beaten: between two appends by the brokers' clock, from then on by ours.
+    fn age(&self, name: &Name, now: Instant) -> Option<Duration> {
+        let (newest, read) = self.newest?;
+        let last = *self.beats.get(name)?;
+        let between = Duration::from_micros(u64::try_from(newest.saturating_sub(last)).unwrap_or(0));
+        Some(between + now.saturating_duration_since(read))
+    }
+}
+
+/// What runs here, as the host last said.
+#[derive(Default)]
+pub(super) struct Board(Mutex<Vec<Here>>);
+
+impl Board {
+    pub(super) fn set(&self, here: Vec<Here>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = here;
+    }
+
+    /// What a unit that runs here has found.
+    fn counts(&self, of: &UnitName) -> Option<Arc<InboxCounts>> {
+        self.with(|board| {
+            let here = board.iter().find(|here| here.job == of.job && here.stage == of.stage)?;
+            here.units().find(|unit| unit.partition == of.partition).map(|unit| Arc::clone(&unit.counts))
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&[Here]) -> T) -> T {
+        work(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A stage of a job on this node, and the job's door with the first one. Weak, so that what ends here is not kept.
+pub(super) struct Here {
+    job: Name,
+    stage: Name,
+    door: Weak<Door>,
+    post: Weak<Post>,
+    units: Vec<Weak<Unit>>,
+}
+
+impl Here {
+    pub(super) fn new(
+        job: Name,
+        stage: Name,
+        door: Option<(&Arc<Door>, &Arc<Post>)>,
+        units: &[Arc<Unit>],
+    ) -> Self {
+        let units = units.iter().map(Arc::downgrade).collect();
+        let (door, post) = match door {
+            Some((door, post)) => (Arc::downgrade(door), Arc::downgrade(post)),
+            None => (Weak::new(), Weak::new()),
+        };
+        Self { job, stage, door, post, units }
+    }
+
+    fn units(&self) -> impl Iterator<Item = Arc<Unit>> {
+        self.units.iter().filter_map(Weak::upgrade)
+    }
+}
+
+/// Says where the units of a stage are.
+pub(super) fn locator(
+    member: &Arc<Member>,
+    board: &Arc<Board>,
+    job: &str,
+    stage: &Name,
+) -> impl Fn(u32) -> String + Send + Sync + 'static {
+    let (member, board, stage) = (Arc::clone(member), Arc::clone(board), stage.clone());
+    let job = Name::new(job);
+    move |partition| {
+        let Some(job) = job.clone() else { return String::new() };
+        let unit = UnitName { job, stage: stage.clone(), partition };
+        let state = member.state();
+        let is_mine = state.active(&unit) == Some(&member.process().name);
+        let here = board.counts(&unit).filter(|_| is_mine);
+        whereabouts(&state, &unit, here.as_deref())
+    }
+}
+
+/// [`ClusterView`] of a member.
+pub(super) struct View {
+    member: Arc<Member>,
+    board: Arc<Board>,
+}
+
+impl View {
+    pub(super) fn new(member: Arc<Member>, board: Arc<Board>) -> Self {
+        Self { member, board }
+    }
+
+    fn age(&self, name: &Name) -> Option<Duration> {
+        let now = Instant::now();
+        self.member.with_heard(|heard| heard.age(name, now))
+    }
+
+    /// Why units of this node have stopped.
+    fn failures(&self) -> HashMap<UnitName, String> {
+        self.board.with(|board| {
+            let units = board.iter().flat_map(|here| here.units().map(move |unit| (here, unit)));
+            let failed = units.filter_map(|(here, unit)| match unit.job.state() {
+                JobState::Failed(failure) => {
+                    let (job, stage, partition) = (here.job.clone(), here.stage.clone(), unit.partition);
+                    Some((UnitName { job, stage, partition }, failure.for_everybody()))
+                }
+                _ => None,
+            });
+            failed.collect()
+        })
+    }
+}
+
+impl ClusterView for View {
+    fn snapshot(&self, job: Option<&str>) -> Result<ClusterSnapshot, NotDone> {
+        let state = self.member.state();
+        if let Some(job) = job
+            && !state.jobs().any(|(name, _)| name.as_str() == job)
+        {
+            let known = state.jobs().map(|(name, _)| name.to_string()).collect();
+            return Err(NotDone::NoJob { name: job.to_owned(), known });
+        }
+        let failures = self.failures();
+        let wanted = || state.units().filter(|(unit, _)| job.is_none_or(|job| unit.job.as_str() == job));
+        let unit = |unit| unit_of(&state, unit, failures.get(unit).cloned());
+        let units: Vec<UnitSnapshot> = wanted().take(MOST_UNITS).filter_map(|(name, _)| unit(name)).collect();
+        let options = self.member.options();
+        let author = |plan| self.member.with_heard(|heard| heard.authors.get(&plan).map(Name::to_string));
+        let jobs = state.jobs().map(|(name, job)| PlacedJobSnapshot {
+            name: name.to_string(),
+            spec: job.number,
+            semantics: job.semantics,
+            stages: job
+                .stages
+                .iter()
+                .map(|(name, stage)| StageSnapshot {
+                    name: name.to_string(),
+                    partitions: stage.partitions,
+                    replicas: stage.replicas,
+                })
+                .collect(),
+        });
+        Ok(ClusterSnapshot {
+            node: options.name.to_string(),
+            prefix: options.prefix.clone(),
+            read: state.next(),
+            plan: state.plan().map(|offset| PlanSnapshot { offset, author: author(offset) }),
+            unplanned: state.events().len() as u64,
+            members: members(&state, |name| self.age(name)),
+            jobs: jobs.collect(),
+            units_left_out: (wanted().count() - units.len()) as u64,
+            units,
+        })
+    }
+
+    fn figures(&self) -> NodeFigures {
+        let state = self.member.state();
+        let me = &self.member.process().name;
+        let (mut doors, mut units, mut omitted) = (Vec::new(), Vec::new(), 0);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+        self.board.with(|board| {
+            for here in board {
+                if let (Some(door), Some(post)) = (here.door.upgrade(), here.post.upgrade()) {
+                    doors.push((here.job.to_string(), door_figures(&door, &post)));
+                }
+                for unit in here.units() {
+                    if units.len() == MOST_UNITS {
+                        omitted += 1;
+                        continue;
+                    }
+                    let labels = UnitLabels {
+                        job: here.job.to_string(),
+                        stage: here.stage.to_string(),
+                        partition: unit.partition.to_string(),
+                    };
+                    units.push((labels, unit_figures(&unit, now)));
+                }
+            }
+        });
+        let (active, followed) = shares(&state).remove(me).unwrap_or_default();
+        let cluster = ClusterFigures {
+            members: state.members().count() as u64,
+            plan: state.plan(),
+            beat_age: self.age(me),
+            units_active: active,
+            units_followed: followed,
+            omitted,
+        };
+        NodeFigures { cluster, doors, units }
+    }
+
+    fn drain(&self, node: &str, on: bool) -> Result<MemberSnapshot, NotDone> {
+        let state = self.member.state();
+        let Some((name, _)) = state.members().find(|(name, _)| name.as_str() == node) else {
+            return Err(no_node(&state, node));
+        };
+        let drains = |state: &State| state.member(name).map(|member| member.drains);
+        if drains(&state) != Some(on) {
+            self.member.append(Record::Drain(Drain { name: name.clone(), on }));
+        }
+        let since = Instant::now();
+        loop {
+            let state = self.member.state();
+            match drains(&state) {
+                Some(drains) if drains == on => {
+                    let all = members(&state, |name| self.age(name));
+                    let found = all.into_iter().find(|member| member.name == node);
+                    return found.ok_or_else(|| no_node(&state, node));
+                }
+                None => return Err(no_node(&state, node)),
+                Some(_) if since.elapsed() > PATIENCE => {
+                    let said = format!(
+                        "the control log has not said within {PATIENCE:?} that node {node:?} drains: {on}"
+                    );
+                    return Err(NotDone::Failed(
+                        Error::external(said).with_retry(Retry::OutcomeUnknown).with_hint(
+                            "look at the brokers; it may still come about, and may be asked for again",
+                        ),
+                    ));
+                }
+                Some(_) => std::thread::sleep(GLANCE),
+            }
+        }
+    }
+}
+
+fn no_node(state: &State, node: &str) -> NotDone {
+    NotDone::NoNode {
+        name: node.to_owned(),
+        known: state.members().map(|(name, _)| name.to_string()).collect(),
+    }
+}
+
+/// How many units each node has, and how many it follows.
+fn shares(state: &State) -> HashMap<&Name, (u64, u64)> {
+    let mut shares: HashMap<&Name, (u64, u64)> = HashMap::new();
+    for (name, unit) in state.units() {
+        if let Some(active) = state.active(name) {
+            shares.entry(active).or_default().0 += 1;
+        }
+        // A target may be a replica, too.
+        let target = unit.target.iter().filter(|target| !unit.replicas.contains(*target));
+        for follower in unit.replicas.iter().chain(target) {
+            shares.entry(follower).or_default().1 += 1;
+        }
+    }
+    shares
+}
+
+fn members(state: &State, age: impl Fn(&Name) -> Option<Duration>) -> Vec<MemberSnapshot> {
+    let shares = shares(state);
+    let oldest = state.by_age().first().copied();
+    let member = |(name, member): (&Name, &Seen)| {
+        let (units_active, units_followed) = shares.get(name).copied().unwrap_or_default();
+        MemberSnapshot {
+            name: name.to_string(),
+            host: member.host.to_string(),
+            capacity: member.capacity,
+            address: member.address.to_string(),
+            semantics: member.semantics.iter().copied().collect(),
+            plans: oldest == Some(name),
+            drains: member.drains,
+            beat_age: member.last_beat().and_then(|_| age(name)),
+            units_active,
+            units_followed,
+        }
+    };
+    state.members().map(member).collect()
+}
+
+fn unit_of(state: &State, unit: &UnitName, failure: Option<String>) -> Option<UnitSnapshot> {
+    let known = state.unit(unit)?;
+    let active = state.active(unit);
+    let holder = |node: &Name| known.holders.get(node);
+    let target = known.target.iter().map(|node| (node, true));
+    let replicas = known.replicas.iter().filter(|node| Some(*node) != known.target.as_ref());
+    let followers = target.chain(replicas.map(|node| (node, false)));
+    let banned = known.bans.iter().filter(|(_, until)| **until > state.log_time());
+    Some(UnitSnapshot {
+        job: unit.job.to_string(),
+        stage: unit.stage.to_string(),
+        partition: unit.partition,
+        active: active.map(Name::to_string),
+        since: known.since,
+        why: known.why.map(|why| why.to_string()),
+        from: known.from.as_ref().map(Name::to_string),
+        followers: followers
+            .map(|(node, takes_over)| FollowerSnapshot {
+                node: node.to_string(),
+                takes_over,
+                position: holder(node).map(|holder| holder.position),
+                ready: holder(node).is_some_and(|holder| holder.ready),
+            })
+            .collect(),
+        report: active.and_then(holder).map(|holder| ReportSnapshot {
+            rows_per_second: known.load,
+            bytes: known.bytes,
+            position: holder.position,
+            ready: holder.ready,
+        }),
+        trouble: banned.map(|(node, _)| node.to_string()).collect(),
+        failure,
+        explanation: explain(state, unit).map(|said| said.to_string()).unwrap_or_default(),
+    })
+}
+
+fn door_figures(door: &Door, post: &Post) -> DoorFigures {
+    let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+    let (counts, posted) = (&door.counts, &post.counts);
+    DoorFigures {
+        rows: read(&counts.rows),
+        frames: read(&counts.frames),
+        answers: read(&counts.answers),
+        unknown: read(&counts.unknown),
+        failures: read(&counts.failures),
+        sent: read(&posted.sent),
+        dropped: read(&posted.dropped),
+    }
+}
+
+fn unit_figures(unit: &Unit, now: Micros) -> UnitFigures {
+    let counts = &unit.counts;
+    let stats = unit.job.stats();
+    let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
+    let committed = unit.job.cycles().and_then(|cycles| cycles.committed_at);
+    let (lag, lag_seconds) = lag(counts, now);
+    UnitFigures {
+        active: unit.is_active.load(Ordering::Relaxed),
+        failed: matches!(unit.job.state(), JobState::Failed(_)),
+        position: counts.position.load(Ordering::Relaxed),
+        lag,
+        lag_seconds,
+        rows: counts.rows.load(Ordering::Relaxed),
+        duplicates: counts.duplicates.load(Ordering::Relaxed),
+        gaps: counts.gaps.load(Ordering::Relaxed),
+        state_bytes: tasks.map(|task| task.state_bytes).sum(),
+        commit_age: committed.map(|at| at.elapsed()),
+    }
+}
+
+/// Messages that a unit has not read, and how old the last one is that it has read; `None` for what is not known yet.
+pub(super) fn lag(counts: &InboxCounts, now: Micros) -> (Option<u64>, Option<Duration>) {
+    if !counts.is_known.load(Ordering::Relaxed) {
+        return (None, None);
+    }
+    let end = counts.end.load(Ordering::Relaxed);
+    let lag = end.saturating_sub(counts.position.load(Ordering::Relaxed));
+    let age = match (lag, counts.appended.load(Ordering::Relaxed)) {
+        (0, _) => Some(Duration::ZERO),
+        (_, 0) => None,
+        (_, appended) => {
+            Some(Duration::from_micros(u64::try_from(now.saturating_sub(appended)).unwrap_or(0)))
+        }
+    };
+    (Some(lag), age)
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_cluster::control::{Beat, Incarnation, Plan, Process};
+
+    use super::*;
+
+    fn process(name: &str) -> Process {
+        Process { name: Name::new(name).unwrap(), incarnation: Incarnation(1) }
+    }
+
+    fn beat(name: &str) -> Record {
+        let (trouble, dropped) = Default::default();
+        Record::Beat(Beat { process: process(name), read: 0, trouble, reports: Vec::new(), dropped })
+    }
+
+    #[test]
+    fn a_beat_ages_by_the_brokers_clock_and_then_by_ours() {
+        let (a, b) = (Name::new("a").unwrap(), Name::new("b").unwrap());
+        let mut heard = Heard::default();
+        assert_eq!(heard.age(&a, Instant::now()), None);
+        // A broker whose clock is an hour wrong is as good as any.
+        let hour = 3_600_000_000;
+        heard.note(0, hour, &beat("a"));
+        heard.note(1, hour + 2_000_000, &beat("b"));
+        let now = Instant::now();
+        let seconds = |age: Option<Duration>| age.unwrap().as_secs();
+        assert_eq!((seconds(heard.age(&a, now)), seconds(heard.age(&b, now))), (2, 0));
+        let later = now + Duration::from_secs(5);
+        assert_eq!((seconds(heard.age(&a, later)), seconds(heard.age(&b, later))), (7, 5));
+        // Read once more, from where the fold begins.
+        heard.note(0, hour, &beat("a"));
+        assert_eq!(seconds(heard.age(&b, later)), 5);
+        heard.note(2, hour + 3_000_000, &beat("a"));
+        assert_eq!(seconds(heard.age(&a, Instant::now())), 0);
+    }
+
+    #[test]
+    fn names_and_plans_are_remembered_within_bounds() {
+        let mut heard = Heard::default();
+        for number in 0..3 * MAX_MEMBERS {
+            heard.note(number as Offset, number as Micros, &beat(&format!("n{number}")));
+        }
+        assert_eq!(heard.beats.len(), 2 * MAX_MEMBERS);
+        assert!(heard.beats.contains_key(&Name::new(&format!("n{}", 3 * MAX_MEMBERS - 1)).unwrap()));
+        for offset in 0..200 {
+            let (process, units) = (process("a"), BTreeMap::new());
+            heard.note(
+                offset,
+                0,
+                &Record::Plan(Plan { process, replaces: None, read: 0, more: false, units }),
+            );
+        }
+        assert_eq!((heard.authors.len(), heard.authors.first_key_value().unwrap().0), (PLANS, &136));
+    }
+
+    #[test]
+    fn lag_is_none_before_a_broker_has_said_where_the_end_is_and_has_an_age_while_there_is_some() {
+        let counts = InboxCounts::default();
+        assert_eq!(lag(&counts, 9_000_000), (None, None));
+        counts.is_known.store(true, Ordering::Relaxed);
+        counts.end.store(7, Ordering::Relaxed);
+        assert_eq!(lag(&counts, 9_000_000), (Some(7), None), "nothing was read yet");
+        counts.position.store(5, Ordering::Relaxed);
+        counts.appended.store(4_000_000, Ordering::Relaxed);
+        assert_eq!(lag(&counts, 9_000_000), (Some(2), Some(Duration::from_secs(5))));
+        assert_eq!(lag(&counts, 1), (Some(2), Some(Duration::ZERO)), "a broker's clock may be ahead");
+        counts.position.store(7, Ordering::Relaxed);
+        assert_eq!(lag(&counts, 9_000_000), (Some(0), Some(Duration::ZERO)));
+    }
+}

@@ -1,0 +1,244 @@
+//! A cluster as one of its nodes sees it, as plain values for whoever shows it: names, numbers and texts.
+//!
+//! It is in every build, so that a server need not know whether this one can take part in a cluster.
+//!
+//! Not here: how the values come about (`cluster::view`), how they leave the node (`thalweg-server`).
+
+use std::time::Duration;
+
+use thalweg_flow::figures;
+use thalweg_types::{Error, Offset};
+
+/// Units in one answer at most.
+pub const MOST_UNITS: usize = 4_096;
+
+/// A node's view of its cluster.
+///
+/// [`ClusterView::drain`] waits for the control log; nothing else here waits.
+pub trait ClusterView: Send + Sync {
+    /// All that the log says, as far as this node has read it; of units, those of `job` if one is named.
+    ///
+    /// # Errors
+    /// [`NotDone::NoJob`].
+    fn snapshot(&self, job: Option<&str>) -> Result<ClusterSnapshot, NotDone>;
+
+    /// Figures of all that runs on this node.
+    fn figures(&self) -> NodeFigures;
+
+    /// Has a node have no units, or have some again if not `on`. Returns once the log says so.
+    ///
+    /// # Errors
+    /// [`NotDone::NoNode`]; an outcome that is not known where the log does not say so in time.
+    fn drain(&self, node: &str, on: bool) -> Result<MemberSnapshot, NotDone>;
+}
+
+/// Why the cluster has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDone {
+    #[error("no job {name:?} in the cluster")]
+    NoJob { name: String, known: Vec<String> },
+    #[error("no node {name:?} in the cluster")]
+    NoNode { name: String, known: Vec<String> },
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+/// What the control log says, as far as a node has read it.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterSnapshot {
+    /// The node that was asked.
+    pub node: String,
+    /// Names of the cluster's topics begin with this.
+    pub prefix: String,
+    /// The offset of the control log that it reads next.
+    pub read: Offset,
+    /// The plan in force.
+    pub plan: Option<PlanSnapshot>,
+    /// Events that wait for the next plan.
+    pub unplanned: u64,
+    pub members: Vec<MemberSnapshot>,
+    pub jobs: Vec<PlacedJobSnapshot>,
+    pub units: Vec<UnitSnapshot>,
+    /// Units that are not in the list, as it has [`MOST_UNITS`].
+    pub units_left_out: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct PlanSnapshot {
+    /// Its offset in the control log, which is its number.
+    pub offset: Offset,
+    /// The node that made it; `None` where this node has not read who did.
+    pub author: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct MemberSnapshot {
+    pub name: String,
+    /// The machine.
+    pub host: String,
+    pub capacity: u32,
+    /// Where it serves HTTP.
+    pub address: String,
+    /// Semantic versions that it computes.
+    pub semantics: Vec<u32>,
+    /// It makes the next plan: the oldest one that has beaten.
+    pub plans: bool,
+    /// It is to have no units.
+    pub drains: bool,
+    /// By the brokers' time; `None` before its first beat.
+    pub beat_age: Option<Duration>,
+    pub units_active: u64,
+    pub units_followed: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct PlacedJobSnapshot {
+    pub name: String,
+    /// The number of its spec.
+    pub spec: u64,
+    pub semantics: u32,
+    pub stages: Vec<StageSnapshot>,
+}
+
+#[derive(Clone, Debug)]
+pub struct StageSnapshot {
+    pub name: String,
+    pub partitions: u32,
+    pub replicas: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct UnitSnapshot {
+    pub job: String,
+    pub stage: String,
+    pub partition: u32,
+    /// The node that has it and answers; `None`: nobody until the next plan.
+    pub active: Option<String>,
+    /// The plan that gave it to that node.
+    pub since: Option<Offset>,
+    /// Why that plan chose the node.
+    pub why: Option<String>,
+    /// The node that had it before.
+    pub from: Option<String>,
+    pub followers: Vec<FollowerSnapshot>,
+    /// What its node said of it last.
+    pub report: Option<ReportSnapshot>,
+    /// Nodes that named it as in trouble and may not have it for now.
+    pub trouble: Vec<String>,
+    /// Why its job stopped, where it runs on the node that was asked.
+    pub failure: Option<String>,
+    /// Where it is, why there, and what would move it, in lines.
+    pub explanation: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct FollowerSnapshot {
+    pub node: String,
+    /// It takes the unit over once it has caught up; another one stays a copy.
+    pub takes_over: bool,
+    /// The offset up to which it has read; `None` before its first report.
+    pub position: Option<Offset>,
+    /// It has no lag.
+    pub ready: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ReportSnapshot {
+    pub rows_per_second: u64,
+    /// Bytes of state.
+    pub bytes: u64,
+    /// The offset up to which it has read.
+    pub position: Offset,
+    /// It has no lag.
+    pub ready: bool,
+}
+
+/// Figures of what runs on a node of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFigures {
+    pub cluster: ClusterFigures,
+    /// By job.
+    pub doors: Vec<(String, DoorFigures)>,
+    pub units: Vec<(UnitLabels, UnitFigures)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitLabels {
+    pub job: String,
+    pub stage: String,
+    pub partition: String,
+}
+
+figures! {
+    /// The cluster, as a node sees it.
+    pub struct ClusterFigures as "ClusterFigures" {
+        /// Members of the cluster, as far as this node has read.
+        members: u64, most, Gauge, Count, "thalweg_cluster_members",
+        "A fall: a node has died or left; `thalweg nodes` says which are there";
+        /// The offset of the plan in force.
+        plan: Option<u64>, most, Gauge, Count, "thalweg_cluster_plan",
+        "Other nodes have another one for more than seconds: this node does not read the control log";
+        /// Seconds since the last beat of this node that it has read back, by the brokers' time.
+        beat_age as "beat_age_seconds": Option<Duration>, most, Gauge, Seconds, "thalweg_cluster_beat_age_seconds",
+        "Above 3: the others see the node as silent. Look at the brokers, and at the node's processor";
+        /// Units for which this node answers.
+        units_active: u64, sum, Gauge, Count, "thalweg_cluster_active_units", "";
+        /// Units that this node follows without answering.
+        units_followed: u64, sum, Gauge, Count, "thalweg_cluster_followed_units",
+        "For long: a unit does not catch up; see `thalweg_unit_lag`";
+        /// Units of this node without series, as there are more than 4,096.
+        omitted: u64, sum, Gauge, Count, "thalweg_cluster_omitted_units", "Run more nodes";
+    }
+}
+
+figures! {
+    /// A unit: the work of a stage on one partition.
+    pub struct UnitFigures as "UnitFigures" {
+        /// 1 where this node answers for the unit, 0 where it follows.
+        active: bool, most, Gauge, Flag, "thalweg_unit_active_info", "";
+        /// 1 once the unit has stopped over an error.
+        failed: bool, most, Gauge, Flag, "thalweg_unit_failed_info",
+        "`GET /v1/cluster` and the log of the node have the reason";
+        /// Offset of the message that it reads next.
+        position: u64, most, Gauge, Count, "thalweg_unit_position", "";
+        /// Messages between that and the end of the partition, as a broker last said: so many are left while it catches up.
+        lag: Option<u64>, sum, Gauge, Count, "thalweg_unit_lag",
+        "The unit is too slow, or catches up: look at `thalweg_unit_rows_total`";
+        /// Age of the newest message that it has read, while there are newer ones, and else 0.
+        lag_seconds: Option<Duration>, most, Gauge, Seconds, "thalweg_unit_lag_seconds",
+        "As above; clients wait for as long";
+        /// Rows that counted.
+        rows: u64, sum, Counter, Count, "thalweg_unit_rows_total", "";
+        /// Rows that it had already, which were dropped.
+        duplicates: u64, sum, Counter, Count, "thalweg_unit_duplicates_total", "";
+        /// Messages that were dropped, as rows before them have not come.
+        gaps: u64, sum, Counter, Count, "thalweg_unit_gaps_total",
+        "A door has lost rows on their way; its clients got 504";
+        /// Bytes of state in memory.
+        state_bytes: u64, sum, Gauge, Bytes, "thalweg_unit_state_bytes", "";
+        /// Seconds since its last commit in this process; none before. One that reads nothing commits nothing.
+        commit_age as "commit_age_seconds": Option<Duration>, most, Gauge, Seconds, "thalweg_unit_commit_age_seconds",
+        "It grows although rows come: look at the disk. A restart reads the log from the last commit on";
+    }
+}
+
+figures! {
+    /// A door of a job, where records enter, and the answers that units of this node send.
+    pub struct DoorFigures as "DoorFigures" {
+        /// Rows that the door has taken for the units.
+        rows: u64, sum, Counter, Count, "thalweg_door_rows_total", "";
+        /// Messages in which it sent them.
+        frames: u64, sum, Counter, Count, "thalweg_door_frames_total", "";
+        /// Answers that came back to it.
+        answers: u64, sum, Counter, Count, "thalweg_door_answers_total", "";
+        /// Parts of requests that got no answer in time, so that their outcome is unknown.
+        unknown: u64, sum, Counter, Count, "thalweg_door_unknown_total",
+        "The error of the request names partition and node: look at the lag there";
+        /// Times that brokers did not take rows for good.
+        failures: u64, sum, Counter, Count, "thalweg_door_failures_total", "Look at the brokers, and at the log of the node";
+        /// Answers that units here have sent to doors.
+        sent: u64, sum, Counter, Count, "thalweg_post_sent_total", "";
+        /// Answers that could not be sent, as there was no room or no broker.
+        dropped: u64, sum, Counter, Count, "thalweg_post_dropped_total", "As above; clients of these records got 504";
+    }
+}

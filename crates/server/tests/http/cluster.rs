@@ -1,0 +1,331 @@
+//! `/v1/cluster` and the metrics of a cluster: by script, and of two nodes over the bus in memory.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use thalweg_cluster::control::{Name, Text};
+use thalweg_flow::CycleSettings;
+use thalweg_kafka::TopicPartition;
+use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
+use thalweg_node::cluster::{Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions};
+use thalweg_node::{JobFile, Node, RunningJob};
+use thalweg_server::{NodeControl, Readiness, Server};
+
+use crate::client::Site;
+use crate::schema::check;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_node_in_no_cluster_says_so() {
+    let site = Site::new();
+    let replies = [
+        site.get("/v1/cluster"),
+        site.post("/v1/cluster/nodes/a/drain", ""),
+        site.delete("/v1/cluster/nodes/a/drain"),
+    ];
+    for reply in replies {
+        let error = reply.expect_error(404, "not_found");
+        assert_eq!(error["message"], "this node is in no cluster");
+        assert!(error["hint"].as_str().unwrap().contains("--cluster"), "{error}");
+    }
+    assert!(!site.get("/metrics").body.contains("thalweg_cluster"));
+}
+
+#[test]
+fn the_cluster_is_as_documented() {
+    let site = Site::new();
+    site.node.join_cluster();
+    for path in ["/v1/cluster", "/v1/cluster?job=pay"] {
+        let cluster = site.get(path).json();
+        check("Cluster", &cluster);
+        assert_eq!(cluster["plan"], json!({"offset": 7, "author": "a"}));
+        assert_eq!(cluster["members"][0]["beat_age_seconds"], 0.125);
+        assert_eq!(cluster["members"][1]["beat_age_seconds"], Value::Null);
+        let unit = &cluster["units"][0];
+        assert_eq!(
+            (&unit["active"], &unit["since"], &unit["why"]),
+            (&json!("a"), &json!(7), &json!("new: most budget"))
+        );
+        assert_eq!(
+            unit["followers"][0],
+            json!({"node": "b", "takes_over": true, "position": 90, "ready": false})
+        );
+        assert_eq!(
+            unit["report"],
+            json!({"rows_per_second": 5, "bytes": 600, "position": 100, "ready": true})
+        );
+        assert_eq!(cluster["units"][1]["active"], Value::Null);
+    }
+    let error = site.get("/v1/cluster?job=x").expect_error(404, "not_found");
+    assert_eq!((&error["message"], &error["detail"]), (&json!("no job \"x\""), &json!({"known": ["pay"]})));
+    for query in ["job=", "job", "jobs=pay"] {
+        site.get(&format!("/v1/cluster?{query}")).expect_error(400, "invalid_request");
+    }
+}
+
+#[test]
+fn who_may_change_something_drains_a_node_and_takes_it_back() {
+    const DRAIN: &str = "/v1/cluster/nodes/b/drain";
+    let site = Site::new();
+    site.node.join_cluster();
+    for method in ["POST", "DELETE"] {
+        site.call_as_anyone(method, DRAIN, "", b"").expect_error(401, "unauthorized");
+    }
+    let member = site.post(DRAIN, "").json();
+    check("ClusterMember", &member);
+    assert_eq!((&member["name"], &member["drains"]), (&json!("b"), &json!(true)));
+    assert_eq!(site.get("/v1/cluster").json()["members"][1]["drains"], true);
+    assert_eq!(site.delete(DRAIN).json()["drains"], false);
+    let error = site.post("/v1/cluster/nodes/x/drain", "").expect_error(404, "not_found");
+    assert_eq!(error["hint"], "the nodes are \"a\", \"b\"");
+    let error = site.post("/v1/cluster/nodes/slow/drain", "").expect_error(504, "timeout");
+    assert_eq!(error["retry"], "unknown");
+}
+
+#[test]
+fn metrics_have_a_series_for_each_unit_and_door() {
+    let site = Site::new();
+    site.node.join_cluster();
+    let metrics = site.get("/metrics").body;
+    let unit = "job=\"pay\",stage=\"features\",partition=\"0\"";
+    for series in [
+        "thalweg_cluster_members 2".to_owned(),
+        "thalweg_cluster_plan 7".to_owned(),
+        "thalweg_cluster_active_units 1".to_owned(),
+        "thalweg_cluster_followed_units 1".to_owned(),
+        "thalweg_cluster_beat_age_seconds 0.125".to_owned(),
+        format!("thalweg_unit_lag{{{unit}}} 12"),
+        format!("thalweg_unit_lag_seconds{{{unit}}} 1.5"),
+        format!("thalweg_unit_position{{{unit}}} 100"),
+        format!("thalweg_unit_rows_total{{{unit}}} 300"),
+        format!("thalweg_unit_duplicates_total{{{unit}}} 4"),
+        format!("thalweg_unit_gaps_total{{{unit}}} 2"),
+        format!("thalweg_unit_commit_age_seconds{{{unit}}} 3"),
+        "thalweg_door_rows_total{job=\"pay\"} 310".to_owned(),
+        "thalweg_door_unknown_total{job=\"pay\"} 6".to_owned(),
+        "thalweg_post_dropped_total{job=\"pay\"} 1".to_owned(),
+    ] {
+        assert!(metrics.contains(&format!("\n{series}\n")), "{series} is not in\n{metrics}");
+    }
+    assert!(
+        !metrics.contains("thalweg_unit_lag{job=\"pay\",stage=\"features\",partition=\"1\"}"),
+        "it is not known"
+    );
+}
+
+const JOB: &str = "
+name: pay
+sources:
+  records: { type: http, time: t, max_ahead: none, lateness: 1h, schema: { t: timestamp(ms), card: string } }
+operators:
+  features:
+    type: metrics
+    input: records
+    partition_by: [card]
+    partitions: 8
+    queries: { q: SELECT count(*) AS c FROM records GROUP BY card OVER SLIDING 1 HOUR }
+sinks: { out: { type: 'null', input: features } }
+";
+
+/// A node of a cluster with its server. Fields are dropped in this order.
+struct Peer {
+    site: Site,
+    _cluster: Cluster,
+}
+
+fn join(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration) -> Peer {
+    let node = Arc::new(Node::builder().data_dir(folder.join(name)).workers(1).open().unwrap());
+    let cycle = CycleSettings { every: Some(Duration::from_millis(50)), bytes: None, records: None };
+    let options = ClusterOptions {
+        member: MemberOptions {
+            prefix: "t".to_owned(),
+            name: Name::new(name).unwrap(),
+            host: Text::new(name).unwrap(),
+            capacity: 1,
+            address: Text::new("127.0.0.1:1").unwrap(),
+            replication: 1,
+        },
+        partitions: None,
+        units: UnitOptions { cycle, ..UnitOptions::default() },
+        door: DoorOptions { patience, ..DoorOptions::default() },
+    };
+    let control = Arc::new(NodeControl::new(Arc::clone(&node)));
+    let doors = Arc::clone(&control);
+    let on_door = Box::new(move |job: &Arc<RunningJob>| doors.add(Arc::clone(job)));
+    let cluster = Cluster::join(Arc::clone(&node), Arc::new(bus.clone()), options, on_door).unwrap();
+    let job = JobFile::parse("pay.yaml", JOB, &[]).and_then(|file| file.check(node.check_options()));
+    cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap();
+    control.show_cluster(cluster.view());
+    control.set_readiness(Readiness::Ready);
+    let server = Server::bind("127.0.0.1:0", control, crate::client::options()).unwrap();
+    Peer { site: Site::of(server), _cluster: cluster }
+}
+
+impl Peer {
+    fn cluster(&self) -> Value {
+        let cluster = self.site.get("/v1/cluster?job=pay");
+        if cluster.status == 404 { Value::Null } else { cluster.json() }
+    }
+
+    /// How many units a node has, as this one sees it.
+    fn units_of(&self, node: &str) -> usize {
+        let cluster = self.cluster();
+        let units = cluster["units"].as_array().map_or(&[][..], Vec::as_slice);
+        units.iter().filter(|unit| unit["active"] == node).count()
+    }
+
+    /// The sum of a family of metrics.
+    fn sum(&self, family: &str) -> f64 {
+        let metrics = self.site.get("/metrics").body;
+        let series = metrics.lines().filter_map(|line| line.strip_prefix(family)?.split_once("} "));
+        series
+            .filter(|(labels, _)| labels.starts_with('{'))
+            .map(|(_, value)| value.parse::<f64>().unwrap())
+            .sum()
+    }
+
+    fn send(&self, cards: std::ops::Range<u32>) -> crate::client::Reply {
+        let records = cards.map(|card| format!("{{\"t\":1700000000000,\"card\":\"card {card}\"}}\n"));
+        self.site.post("/v1/jobs/pay/sources/records", &records.collect::<String>())
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn bus() -> MemoryBus {
+    let bus = MemoryBus::new(1, Faults::default());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    bus.set_time(now.as_millis() as i64);
+    bus
+}
+
+#[test]
+fn every_node_shows_members_units_and_lag_and_drains_any() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let patience = Duration::from_secs(30);
+    let a = join(&bus, folder.path(), "a", patience);
+    eventually("a has all", || a.units_of("a") == 8);
+    eventually("a has a door", || a.send(0..40).status == 200);
+    eventually("the rows are counted", || a.sum("thalweg_unit_rows_total") == 40.0);
+    assert_eq!(a.sum("thalweg_unit_lag"), 0.0);
+    assert_eq!(a.sum("thalweg_unit_lag_seconds"), 0.0);
+    assert_eq!(a.sum("thalweg_unit_active_info"), 8.0);
+    assert_eq!((a.sum("thalweg_door_rows_total"), a.sum("thalweg_door_answers_total")), (40.0, 40.0));
+    assert_eq!(a.sum("thalweg_post_sent_total"), 40.0);
+    eventually("a commit", || a.site.get("/metrics").body.contains("\nthalweg_unit_commit_age_seconds{"));
+    eventually("reports", || {
+        a.cluster()["units"].as_array().unwrap().iter().all(|unit| unit["report"]["ready"] == true)
+    });
+    let messages: u64 = a.cluster()["units"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|unit| unit["report"]["position"].as_u64())
+        .sum();
+    assert_eq!(messages as f64, a.sum("thalweg_unit_position"));
+
+    let b = join(&bus, folder.path(), "b", patience);
+    eventually("units on both", || b.units_of("a") == 4 && b.units_of("b") == 4);
+    let cluster = b.cluster();
+    check("Cluster", &cluster);
+    assert_eq!(
+        (&cluster["node"], &cluster["plan"]["author"]),
+        (&json!("b"), &json!("a")),
+        "the oldest one plans"
+    );
+    let members = cluster["members"].as_array().unwrap();
+    assert_eq!(members.iter().map(|member| &member["name"]).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(members.iter().map(|member| &member["plans"]).collect::<Vec<_>>(), [true, false]);
+    for member in members {
+        assert!(member["beat_age_seconds"].as_f64().unwrap() < 30.0, "{member}");
+        assert_eq!(member["units_active"], 4, "{member}");
+    }
+    assert_eq!(cluster["jobs"][0]["stages"][0], json!({"name": "features", "partitions": 8, "replicas": 0}));
+    for unit in cluster["units"].as_array().unwrap().iter().filter(|unit| unit["active"] == "b") {
+        assert_eq!(unit["from"], "a", "{unit}");
+        assert!(unit["explanation"].as_str().unwrap().contains("is at b"), "{unit}");
+    }
+    eventually("b runs its own alone", || b.sum("thalweg_unit_active_info") == 4.0);
+
+    // Any node takes it, also that which is to have none.
+    let drained = b.site.post("/v1/cluster/nodes/b/drain", "").json();
+    check("ClusterMember", &drained);
+    assert_eq!((&drained["name"], &drained["drains"]), (&json!("b"), &json!(true)));
+    eventually("b has none", || a.units_of("b") == 0 && a.units_of("a") == 8);
+    assert_eq!(a.cluster()["members"][1]["drains"], true);
+    let again = a.site.delete("/v1/cluster/nodes/b/drain").json();
+    assert_eq!(again["drains"], false);
+    eventually("b has some again", || a.units_of("b") == 4);
+    let error = a.site.post("/v1/cluster/nodes/c/drain", "").expect_error(404, "not_found");
+    assert_eq!(error["detail"], json!({"known": ["a", "b"]}));
+    a.site.get("/v1/cluster?job=x").expect_error(404, "not_found");
+}
+
+#[test]
+fn an_overdue_request_names_stage_partition_node_and_lag() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let a = join(&bus, folder.path(), "a", Duration::from_millis(500));
+    eventually("a has all", || a.units_of("a") == 8);
+    eventually("a has a door", || a.send(0..40).status == 200);
+    // Something that is no frame stops each unit.
+    for partition in 0..8 {
+        let (key, value, headers) = (None, Some(b"no frame".to_vec()), Vec::new());
+        let message = Stored { offset: 0, timestamp: 0, key, value, headers };
+        bus.append(&TopicPartition::new("t.pay.features", partition), message);
+    }
+    eventually("all have stopped", || a.sum("thalweg_unit_failed_info") == 8.0);
+    let error = a.send(0..1).expect_error(504, "timeout");
+    assert_eq!(error["retry"], "unknown");
+    let message = error["message"].as_str().unwrap();
+    let parts = [
+        "no answer within 500ms",
+        "may count or not",
+        "a record waits for its answer from stage \"features\" partition ",
+    ];
+    for part in parts.into_iter().chain([", which is at node \"a\" and lags by 1 messages, at offset "]) {
+        assert!(message.contains(part), "{part:?} is not in {message}");
+    }
+    assert!(error["hint"].as_str().unwrap().contains("`id`"), "{error}");
+    assert_eq!(a.sum("thalweg_door_unknown_total"), 1.0);
+    let cluster = a.cluster();
+    check("Cluster", &cluster);
+    let failures = cluster["units"].as_array().unwrap().iter().filter_map(|unit| unit["failure"].as_str());
+    let failures: Vec<&str> = failures.collect();
+    assert!(failures.iter().any(|failure| failure.contains("of t.pay.features")), "{failures:?}");
+    eventually("it is in trouble", || a.cluster()["units"][0]["trouble"] == json!(["a"]));
+}
+
+#[test]
+fn a_request_for_no_reply_waits_for_the_brokers() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let a = join(&bus, folder.path(), "a", Duration::from_millis(500));
+    eventually("a has all", || a.units_of("a") == 8);
+    let quiet = || a.site.post("/v1/jobs/pay/sources/records?reply=none", "{\"t\":1,\"card\":\"c\"}\n");
+    eventually("a has a door", || quiet().status == 202);
+    assert_eq!(quiet().json(), json!({"accepted": 1}));
+    eventually("all is counted", || a.sum("thalweg_unit_rows_total") == a.sum("thalweg_door_rows_total"));
+    let before = a.sum("thalweg_unit_rows_total");
+    bus.set_faults(Faults { delays: 1_000, ..Faults::default() });
+    let error = quiet().expect_error(504, "timeout");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("the brokers have not acknowledged"), "{message}");
+    assert_eq!(a.sum("thalweg_unit_rows_total"), before);
+    bus.set_faults(Faults::default());
+    eventually("brokers acknowledge again", || quiet().status == 202);
+    eventually("what was unknown counts, too", || a.sum("thalweg_unit_rows_total") >= before + 2.0);
+}
+
+#[test]
+fn a_door_gives_up_before_the_server_which_knows_less() {
+    let patience = DoorOptions::default().patience;
+    assert!(patience < thalweg_server::Options::default().answer_timeout);
+}
