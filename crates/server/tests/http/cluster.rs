@@ -151,6 +151,7 @@ fn join(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration) -> Peer 
         partitions: None,
         units: UnitOptions { cycle, ..UnitOptions::default() },
         door: DoorOptions { patience, ..DoorOptions::default() },
+        carrier: thalweg_node::cluster::CarrierOptions::default(),
     };
     let control = Arc::new(NodeControl::new(Arc::clone(&node)));
     let doors = Arc::clone(&control);
