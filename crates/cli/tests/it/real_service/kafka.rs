@@ -351,14 +351,16 @@ mod cluster {
     const JOB: &str = "\
 name: NAME
 sources:
-  payments: { type: http, time: ts, max_ahead: none, lateness: 1h, schema: { ts: timestamp(ms), card: string } }
+  payments: { type: http, time: ts, max_ahead: none, lateness: 1h, schema: { ts: timestamp(ms), card: string, shop: string } }
 operators:
   features:
     type: metrics
     input: payments
-    partition_by: [card]
+    partition_by: [card, shop]
     partitions: 8
-    queries: { n: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR }
+    queries:
+      n: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
+      m: SELECT count(*) AS m FROM payments GROUP BY shop OVER SLIDING 1 HOUR
 sinks: { out: { type: 'null', input: features } }
 ";
 
@@ -406,13 +408,16 @@ sinks: { out: { type: 'null', input: features } }
             for card in 0..24 {
                 let card = format!("c{card}");
                 let (known, unknown) = self.0.entry(card.clone()).or_default();
-                let body = format!("{{\"ts\":1700000000000,\"card\":\"{card}\"}}");
-                let n = eventually("an answer", || {
+                let body = format!("{{\"ts\":1700000000000,\"card\":\"{card}\",\"shop\":\"s\"}}");
+                let count = |said: &str, name: &str| {
+                    let (_, count) = said.split_once(&format!("\"{name}\":{{\"{name}\":"))?;
+                    count.split_once('}')?.0.parse::<u64>().ok()
+                };
+                let (n, m) = eventually("an answer", || {
                     let said = post(node, job, &body);
                     match said {
                         Some((200, said)) if said.contains("\"n\":{\"n\":") => {
-                            let (_, count) = said.split_once("\"n\":{\"n\":")?;
-                            count.split_once('}')?.0.parse::<u64>().ok()
+                            Some((count(&said, "n")?, count(&said, "m")?))
                         }
                         Some((404 | 503, _)) => None,
                         Some((400..500, said)) => panic!("{said}"),
@@ -426,6 +431,9 @@ sinks: { out: { type: 'null', input: features } }
                 assert!((*known..=*known + *unknown).contains(&n), "{card}: {n} of {known} and {unknown}");
                 // What is known now was counted; what is not there will never be.
                 (*known, *unknown) = (n, 0);
+                // All cards are of one shop: what the first stage has counted before this record, the second one has, too.
+                let all: u64 = self.0.values().map(|(known, _)| known).sum();
+                assert_eq!(m, all, "{card}: records of the shop");
             }
         }
     }
@@ -451,8 +459,8 @@ sinks: { out: { type: 'null', input: features } }
             "{listed}"
         );
         let explained =
-            place.thalweg(&["cluster", "explain", &job, "features/7", "--server", &server]).ends_with(0);
-        assert!(explained.stdout.contains("/features/7 is at "), "{}", explained.stdout);
+            place.thalweg(&["cluster", "explain", &job, "features-1/7", "--server", &server]).ends_with(0);
+        assert!(explained.stdout.contains("/features-1/7 is at "), "{}", explained.stdout);
         b.run.kill();
         for node in [&a, &c, &a] {
             cards.send(node, &job);
