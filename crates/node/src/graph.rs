@@ -41,6 +41,7 @@ pub(crate) struct Outside {
     /// Doors of HTTP sources.
     pub ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     /// Where answers from elsewhere go, by source.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "a door of a cluster asks for them"))]
     pub answers: BTreeMap<Arc<str>, Arc<dyn Answers>>,
     /// Where listening sources can be reached.
     pub addresses: BTreeMap<Arc<str>, SocketAddr>,
