@@ -21,26 +21,17 @@ use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
 use thalweg_connect::{Answers, Fate, Late, OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{InputId, Operator, Output, TaskFactory, Waker};
 use thalweg_kafka::{
-    Acknowledged, Bus, Compression, Consumer, ConsumerOptions, Isolation, Outgoing, Producer,
-    ProducerOptions, Sent as Taken, TopicPartition,
+    Acknowledged, Bus, Consumer, ConsumerOptions, Isolation, Outgoing, Producer, Sent as Taken,
+    TopicPartition,
 };
 use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange};
 
 use super::answering::reply_topic;
 use super::cut::StageCut;
-use super::lanes::{Bell, Lanes};
+use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, producer};
 use super::overdue::{Because, Routes, fate};
 use super::scatter::Origin;
 use crate::durable::new_run;
-
-/// How often a door looks for what has waited for too long.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// The same while something is on its way.
-const GLANCE: Duration = Duration::from_millis(5);
-
-/// How long a door without brokers waits until it tries again.
-const AGAIN: Duration = Duration::from_millis(500);
 
 /// How a door sends.
 #[derive(Clone, Debug)]
@@ -183,12 +174,12 @@ impl Door {
     /// The life of the door's thread: sends what waits, and brings answers, until [`Door::end`]. `replies` is what
     /// [`Door::replies`] has given, before the first record came.
     pub fn run(&self, mut replies: Box<dyn Consumer>) {
-        let mut producer: Option<Box<dyn Producer>> = None;
+        let mut client: Option<Box<dyn Producer>> = None;
         let mut looked = Instant::now();
         loop {
-            let connected = match &mut producer {
-                Some(producer) => producer,
-                none => match self.connect() {
+            let connected = match &mut client {
+                Some(client) => client,
+                none => match producer(&*self.bus, self.options.queue, &self.bell) {
                     Ok(made) => none.insert(made),
                     Err(error) => {
                         tracing::warn!(door = %self.node, %error, "records cannot be sent on: no broker");
@@ -205,7 +196,7 @@ impl Door {
             if let Some(failure) = &acknowledged.failure {
                 tracing::warn!(door = %self.node, error = %failure, "records were not written: the door goes on anew");
                 self.begin_again();
-                producer = None;
+                client = None;
                 continue;
             }
             if !self.send(&mut **connected, &acknowledged) {
@@ -252,18 +243,6 @@ impl Door {
     fn wake(&self) -> thalweg_kafka::Wake {
         let bell = Arc::clone(&self.bell);
         Arc::new(move || bell.ring())
-    }
-
-    fn connect(&self) -> Result<Box<dyn Producer>, Error> {
-        let options = ProducerOptions {
-            compression: Compression::None,
-            linger: Duration::ZERO,
-            max_message: 2 << 20,
-            queue: self.options.queue,
-            transactional_id: None,
-            wake: self.wake(),
-        };
-        Ok(self.bus.producer(options)?)
     }
 
     /// Begins to read answers at the present end of the reply topic: those before it are for earlier incarnations.

@@ -6,16 +6,40 @@
 //! Not here: who sends the frames, and what becomes of them when one is not written for good.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use thalweg_cluster::frame::{Refused, Sender, Settings};
 use thalweg_cluster::positions::{Mark, Position};
+use thalweg_kafka::{Bus, Compression, Producer, ProducerOptions};
 use thalweg_types::{Batch, Error, Micros, Seq};
 
 use super::cut::StageCut;
 use super::overdue::Come;
 use super::scatter::{Origin, Scatter};
+
+/// How often whoever sends looks while something is on its way, and otherwise.
+pub(super) const GLANCE: Duration = Duration::from_millis(5);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// How long whoever sends waits until it tries again, where there is no broker.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
+
+/// A client that sends frames, and rings when something has happened to one. `queue` bounds the bytes that it holds.
+///
+/// # Errors
+/// If a setting is wrong, or no broker answers.
+pub(super) fn producer(bus: &dyn Bus, queue: usize, bell: &Arc<Bell>) -> Result<Box<dyn Producer>, Error> {
+    let bell = Arc::clone(bell);
+    Ok(bus.producer(ProducerOptions {
+        compression: Compression::None,
+        linger: Duration::ZERO,
+        max_message: 2 << 20,
+        queue,
+        transactional_id: None,
+        wake: Arc::new(move || bell.ring()),
+    })?)
+}
 
 /// A row: its order number here, and where it is in the sender's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

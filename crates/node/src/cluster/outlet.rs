@@ -28,20 +28,13 @@ use thalweg_cluster::frame::{Sender, Settings};
 use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
 use thalweg_connect::{OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{CyclePart, InputId, InputOrder, Operator, Output, TaskFactory, Waker, merge_batches};
-use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent as Taken};
+use thalweg_kafka::{Bus, Outgoing, Producer, Sent as Taken};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
 use super::arrived::Arrived;
 use super::cut::StageCut;
-use super::lanes::{Bell, Lanes};
+use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, producer};
 use super::scatter::Origin;
-
-/// How often the thread looks while something is on its way, and otherwise.
-const GLANCE: Duration = Duration::from_millis(5);
-const LOOK: Duration = Duration::from_millis(100);
-
-/// How long a carrier without brokers waits until it tries again.
-const AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a commit waits for the rows before it. The unit goes on from the commit before it then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -134,13 +127,13 @@ impl Carrier {
 
     /// The life of the thread, until [`Carrier::end`].
     pub fn run(&self) {
-        let mut producer: Option<Box<dyn Producer>> = None;
+        let mut client: Option<Box<dyn Producer>> = None;
         // Tags are one client's: those of an earlier one never come.
         let mut next_tag = 0;
         while !self.is_over.load(Ordering::Acquire) {
-            let connected = match &mut producer {
-                Some(producer) => producer,
-                none => match self.connect() {
+            let connected = match &mut client {
+                Some(client) => client,
+                none => match producer(&*self.bus, self.options.in_flight + SPARE, &self.bell) {
                     Ok(made) => none.insert(made),
                     Err(error) => {
                         tracing::warn!(topic = %self.topic, %error, "rows cannot be sent on: no broker");
@@ -158,7 +151,7 @@ impl Carrier {
             if let Some(error) = failure {
                 tracing::warn!(topic = %self.topic, %error, "rows were not written: units go on from their last commits");
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
-                producer = None;
+                client = None;
                 let why = format!("rows for the next stage were not written: {error}");
                 outlets.iter().for_each(|outlet| outlet.fail(&why));
                 continue;
@@ -173,19 +166,6 @@ impl Carrier {
         let mut outlets = self.lock();
         outlets.retain(|outlet| outlet.strong_count() > 0);
         outlets.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    fn connect(&self) -> Result<Box<dyn Producer>, Error> {
-        let bell = Arc::clone(&self.bell);
-        let options = ProducerOptions {
-            compression: Compression::None,
-            linger: Duration::ZERO,
-            max_message: 2 << 20,
-            queue: self.options.in_flight + SPARE,
-            transactional_id: None,
-            wake: Arc::new(move || bell.ring()),
-        };
-        Ok(self.bus.producer(options)?)
     }
 
     /// Takes note of what is written, and sends what may go.
