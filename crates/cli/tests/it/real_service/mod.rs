@@ -9,7 +9,7 @@ mod redis;
 
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -71,10 +71,11 @@ impl Run {
         Self(Some(command.spawn().expect("the binary runs")))
     }
 
-    fn kill(mut self) {
+    /// How it ended, if before this, by itself.
+    fn kill(mut self) -> ExitStatus {
         let mut child = self.0.take().expect("it runs");
         child.kill().expect("it is killed");
-        child.wait().expect("it is gone");
+        child.wait().expect("it is gone")
     }
 
     /// Waits for its own end, which is a good one.

@@ -1,0 +1,61 @@
+//! Nodes of a cluster, each a process, that meet at a real broker.
+//!
+//! * `leaving`: one client, whose every answer is exact, while nodes are killed and leave.
+//! * `disturbed`: many clients while nodes and the broker are killed, paused and lose their data; recounted in the end.
+
+#[cfg(target_os = "linux")]
+mod disturbed;
+mod leaving;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::super::Run;
+use super::Place;
+
+/// A node in a process, whose data directory has its name.
+struct Node {
+    run: Run,
+    port: u16,
+    /// The file of all that its processes say.
+    log: String,
+}
+
+impl Node {
+    fn start(place: &Place, brokers: &str, prefix: &str, name: &str, port: u16) -> Self {
+        let address = format!("kafka://{brokers}?replication=1&prefix={prefix}");
+        let listen = port.to_string();
+        let mut command = place.command(&["run", "job.yaml", "--cluster", &address, "--node", name]);
+        command.args(["--host-id", name, "--listen", &listen, "--data-dir", name]);
+        let log = format!("{name}.log");
+        let file = std::fs::File::options().create(true).append(true).open(place.path().join(&log));
+        command.stderr(file.expect("a log")).stdout(Stdio::null());
+        #[cfg(target_os = "linux")]
+        thalweg_harness::process::tie(&mut command);
+        Self { run: Run(Some(command.spawn().expect("the binary runs"))), port, log }
+    }
+}
+
+/// The status of a reply and its body. Each part of it has to come within `patience`.
+fn call(method: &str, port: u16, path: &str, body: &str, patience: Duration) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes())?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    let no_reply = || io::Error::new(io::ErrorKind::UnexpectedEof, format!("expected a reply, got {said:?}"));
+    let (head, body) = said.split_once("\r\n\r\n").ok_or_else(no_reply)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(no_reply)?;
+    Ok((status, body.to_owned()))
+}
+
+/// Sends a record and waits for its answer.
+fn post(port: u16, job: &str, record: &str, patience: Duration) -> io::Result<(u16, String)> {
+    call("POST", port, &format!("/v1/jobs/{job}/sources/payments"), record, patience)
+}
