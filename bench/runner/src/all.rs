@@ -19,13 +19,14 @@ pub(crate) struct Options {
 }
 
 /// In the order in which they run. On two cores all of them take less than half an hour, once everything is built.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "windows",
     "features",
     "latency",
     "large-group",
     "recovery",
     "kafka",
+    "cluster",
     "relay",
     "sflow",
     "freshness",

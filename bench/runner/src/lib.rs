@@ -9,6 +9,7 @@
 //! * [`large_group`]: a group with millions of values.
 //! * [`recovery`]: more groups than memory, a kill, and the first answer after it.
 //! * [`kafka`]: exact windows from topic to topic, compared with Kafka Streams and Flink.
+//! * [`cluster`]: one job on several nodes, and what clients see of their faults.
 //! * [`relay`]: a job that computes nothing.
 //! * [`sflow`]: packet samples over UDP compared with goflow2, and a day of an exchange.
 //! * [`freshness`]: from a datagram to its rows in an answer of SQL.
@@ -21,6 +22,7 @@
 //! * [`all`]: all of them.
 
 mod all;
+mod cluster;
 mod counters;
 mod duckdb;
 mod exchange;
@@ -90,6 +92,8 @@ enum Bench {
     Recovery(recovery::Options),
     /// Exact windows from a topic of Kafka to another, compared with Kafka Streams and Flink SQL; latency by rate
     Kafka(kafka::Options),
+    /// One job on several nodes: records a second, latency of a stage more, faults, a node without its data
+    Cluster(cluster::Options),
     /// Records through source, relay and sink
     Relay(relay::Options),
     /// Packet samples over UDP compared with goflow2, and a day of an exchange
@@ -129,6 +133,7 @@ fn run_one(bench: &Bench) -> Result<()> {
         Bench::LargeGroup(options) => large_group::run(options),
         Bench::Recovery(options) => recovery::run(options),
         Bench::Kafka(options) => kafka::run(options),
+        Bench::Cluster(options) => cluster::run(options),
         Bench::Relay(options) => relay::run(options),
         Bench::Sflow(options) => sflow::run(options),
         Bench::Freshness(options) => freshness::run(options),

@@ -4,18 +4,19 @@ use anyhow::Result;
 use thalweg_harness::Tally;
 
 use crate::{
-    features, freshness, kafka, large_group, latency, memory, part_joins, part_journal, part_state, relay,
-    sflow, topn, windows,
+    cluster, features, freshness, kafka, large_group, latency, memory, part_joins, part_journal, part_state,
+    relay, sflow, topn, windows,
 };
 
 type Smoke = fn(&mut Tally) -> Result<()>;
 
-const BENCHES: [(&str, Smoke); 13] = [
+const BENCHES: [(&str, Smoke); 14] = [
     ("windows", windows::smoke),
     ("features", features::smoke),
     ("latency", latency::smoke),
     ("large-group", large_group::smoke),
     ("kafka", kafka::smoke),
+    ("cluster", cluster::smoke),
     ("relay", relay::smoke),
     ("sflow", sflow::smoke),
     ("freshness", freshness::smoke),
