@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use thalweg_cluster::frame::{Head, Sender, Settings, tick};
+use thalweg_cluster::frame::{Head, Sender, Settings, Spec, tick};
 use thalweg_cluster::positions::{self, Mark, Position};
 use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
-use thalweg_node::cluster::{Origin, Scatter, StageCut, UnitOptions, Units, UnitsFolder, cut};
+use thalweg_node::cluster::{Origin, Scatter, StageCut, Texts, UnitOptions, Units, UnitsFolder, cut};
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
 use thalweg_storage::{File, Fs, Layer, Layered, RealFs};
 use thalweg_types::{Batch, SeqRange, Seqs};
@@ -118,6 +118,11 @@ fn since(before: &Look, now: &Look) -> (f64, f64) {
     (100.0 * cpu, (now.syncs - before.syncs) as f64 / seconds)
 }
 
+/// The text of the job, which nobody reads.
+fn spec() -> Spec {
+    Spec { number: 1, semantics: 1, job: String::new() }
+}
+
 /// A door with a log in memory.
 struct Door {
     bus: MemoryBus,
@@ -134,7 +139,10 @@ impl Door {
         let stage = cut.stages.into_iter().next().expect("a stage");
         let sender = Sender { spec: 1, origin: DOOR, lineage: None };
         let scatter = Scatter::new(&stage, sender, Settings::default(), |_| Mark::START);
-        Self { bus, scatter, stage, sent: 0 }
+        let door = Self { bus, scatter, stage, sent: 0 };
+        let text = spec().encode(&Settings::default()).expect("a short text");
+        (0..world.partitions).for_each(|partition| door.append(partition, text.clone()));
+        door
     }
 
     fn append(&self, partition: u32, frame: Vec<u8>) {
@@ -189,8 +197,10 @@ fn start(world: &World, door: &Door, every: Duration) -> Units {
     let cycle = CycleSettings { every: Some(every), bytes: None, records: None };
     let options = UnitOptions { cycle, ..UnitOptions::default() };
     let bus = Arc::new(door.bus.clone());
-    let folder = UnitsFolder::open(Arc::clone(&world.node), "j").expect("the job's folder");
-    let units = Units::open(folder, door.stage.clone(), bus, TOPIC, None, options);
+    let job = world.job("j");
+    let texts = Texts::new(move |_| Ok(cut(&job).unwrap_or_else(|refusals| panic!("{refusals:?}"))));
+    let folder = UnitsFolder::open(Arc::clone(&world.node), "j", texts, Arc::new(spec()));
+    let units = Units::open(folder.expect("the job's folder"), 0, bus, TOPIC, None, options);
     let units = units.expect("units");
     for partition in 0..world.partitions {
         units.start(partition, true).expect("a unit");

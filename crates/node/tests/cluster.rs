@@ -225,6 +225,58 @@ fn any_node_takes_records_and_any_may_die() {
 }
 
 #[test]
+fn a_new_text_of_the_job_counts_on_and_one_that_its_state_does_not_survive_is_refused() {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit(JOB);
+    eventually("a alone has all", || a.is_spread(&["a"]) && a.has_door());
+    let b = site.join("b");
+    eventually("both have some", || a.is_spread(&["a", "b"]) && b.has_door());
+    let mut recount = Recount::default();
+    let mut last = 0;
+    let mut post = |peer: &Peer| -> Vec<String> {
+        let card = format!("card {}", last % 7);
+        last += 1;
+        let lines = peer.post(&[(100 + last, TIME + last, &card)]).expect("an answer");
+        recount.check(&card, 100 + last, &lines[0]);
+        lines
+    };
+    for _ in 0..10 {
+        assert!(!post(&a)[0].contains("greatest") && !post(&b)[0].contains("greatest"));
+    }
+    let more = "queries:\n      m: SELECT max(n) AS greatest FROM some GROUP BY card OVER SLIDING 1 HOUR\n";
+    b.submit(&JOB.replace("queries:\n", more));
+    // Nobody has to wait: records come all the time.
+    eventually("all answers have the new query", || {
+        (0..7).all(|_| post(&a)[0].contains("greatest")) && (0..7).all(|_| post(&b)[0].contains("greatest"))
+    });
+    // The old text counts again where somebody has it.
+    let c = site.join("c");
+    c.submit(JOB);
+    eventually("no answer has the new query", || (0..7).all(|_| !post(&a)[0].contains("greatest")));
+    for (changed, why) in [
+        (JOB.replace("partitions: 8", "partitions: 16"), "stage features had 8 partitions, and has 16"),
+        (
+            JOB.replace("partition_by: [card]", "partition_by: [n]").replace("GROUP BY card", "GROUP BY n"),
+            "was split by",
+        ),
+        (JOB.replace("card: string", "card: int64"), "column \"card\" is"),
+    ] {
+        let d = site.join("d");
+        d.submit(&changed);
+        let mut failure = None;
+        eventually("it is refused", || {
+            failure = failure.take().or_else(|| d.cluster.failure());
+            failure.is_some()
+        });
+        let failure = failure.unwrap().to_string();
+        assert!(failure.contains("cannot go on by this one") && failure.contains(why), "{failure}");
+        drop(d);
+    }
+    assert!(!post(&a)[0].contains("greatest"));
+}
+
+#[test]
 fn records_that_reach_no_stage_are_answered_by_the_door() {
     let site = Site::new();
     let a = site.join("a");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use fastrand::Rng;
-use thalweg_cluster::frame::{Sender, Settings};
+use thalweg_cluster::frame::{Sender, Settings, Spec};
 use thalweg_cluster::positions::{self, Mark, Position};
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin as _, OptionSpec, Options, SinkContext, SinkPlugin};
@@ -18,10 +18,10 @@ use thalweg_flow::{CycleSettings, InputId, JobState, Operator, Output, TaskFacto
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
-    Carrier, CarrierOptions, Origin, Scatter, StageCut, Unit, UnitOptions, Units, UnitsFolder, cut,
+    Carrier, CarrierOptions, Origin, Scatter, Texts, Unit, UnitOptions, Units, UnitsFolder, cut,
 };
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
-use thalweg_types::{Batch, Error};
+use thalweg_types::{Batch, Error, SEMANTICS};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TOPIC: &str = "thalweg.j.features";
@@ -150,7 +150,30 @@ impl World {
         bus.make_topic(TOPIC, PARTITIONS as i32);
         bus.make_topic(NEXT, PARTITIONS as i32);
         let folder = tempfile::tempdir().unwrap();
-        Self { job: job.to_owned(), folder, bus, units: Collected::default() }
+        let world = Self { job: job.to_owned(), folder, bus, units: Collected::default() };
+        world.name_text(&world.spec(1, job));
+        world
+    }
+
+    /// A text of the job.
+    fn spec(&self, number: u64, job: &str) -> Arc<Spec> {
+        let job = job.replace("DIR", &self.folder.path().display().to_string());
+        Arc::new(Spec { number, semantics: SEMANTICS, job })
+    }
+
+    /// Has the log go on with a text.
+    fn name_text(&self, spec: &Spec) {
+        let frame = spec.encode(&Settings::default()).unwrap();
+        (0..PARTITIONS).for_each(|partition| self.append(partition, &frame));
+    }
+
+    fn texts(node: &Node) -> Arc<Texts> {
+        let options = node.check_options().clone();
+        Texts::new(move |text| {
+            let job = JobFile::parse("j.yaml", text, &[]).and_then(|file| file.check(&options));
+            let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
+            cut(&job).map_err(|refusals| Error::user(format!("{refusals:?}")))
+        })
     }
 
     fn node(&self, data: &str, workers: usize, into: &Collected) -> Arc<Node> {
@@ -162,14 +185,6 @@ impl World {
         let text = self.job.replace("DIR", &self.folder.path().display().to_string());
         let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
         job.unwrap_or_else(|mistakes| panic!("{mistakes}"))
-    }
-
-    fn stage(&self, node: &Node) -> StageCut {
-        self.stages(node).into_iter().next().unwrap()
-    }
-
-    fn stages(&self, node: &Node) -> Vec<StageCut> {
-        cut(&self.job(node)).unwrap_or_else(|refusals| panic!("{refusals:?}")).stages
     }
 
     /// What one node answers that reads the records itself.
@@ -190,11 +205,11 @@ impl World {
     /// Units of all partitions, on a node that is new each time, over the same folder.
     fn units(&self, workers: usize, every: Duration) -> Units {
         let node = self.node("units", workers, &self.units);
-        let stage = self.stage(&node);
+        let (texts, spec) = (Self::texts(&node), self.spec(1, &self.job));
         let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
-        let folder = UnitsFolder::open(node, "j").unwrap();
-        Units::open(folder, stage, Arc::new(self.bus.clone()), TOPIC, None, options).unwrap()
+        let folder = UnitsFolder::open(node, "j", texts, spec).unwrap();
+        Units::open(folder, 0, Arc::new(self.bus.clone()), TOPIC, None, options).unwrap()
     }
 
     /// Writes the records as one door, frames cut anywhere. Some frames are written twice, and some late: what comes
@@ -205,10 +220,15 @@ impl World {
 
     /// The same by another door.
     fn send_from(&self, rng: &mut Rng, records: &[Record], incarnation: u64) {
+        self.send_by(&self.spec(1, &self.job), rng, records, incarnation);
+    }
+
+    /// The same by a text of the job.
+    fn send_by(&self, spec: &Arc<Spec>, rng: &mut Rng, records: &[Record], incarnation: u64) {
         let node = self.node("door", 1, &Collected::default());
-        let stage = self.stage(&node);
+        let stage = Self::texts(&node).cut(spec).unwrap().stages[0].clone();
         let origin = positions::Origin::Door { incarnation };
-        let sender = Sender { spec: 1, origin, lineage: None };
+        let sender = Sender { spec: spec.number, origin, lineage: None };
         let mut scatter = Scatter::new(&stage, sender, Settings::default(), |_| Mark::START);
         let mut frames: Vec<Vec<Vec<u8>>> = vec![Vec::new(); PARTITIONS as usize];
         let schema = stage.streams[0].arrow();
@@ -216,7 +236,7 @@ impl World {
         while !rest.is_empty() {
             let (some, left) = rest.split_at(rng.usize(1..=rest.len().min(300)));
             rest = left;
-            let columns: Vec<arrow_array::ArrayRef> = vec![
+            let mut columns: Vec<arrow_array::ArrayRef> = vec![
                 Arc::new(some.iter().map(|r| r.n).collect::<arrow_array::Int64Array>()),
                 Arc::new(
                     some.iter()
@@ -234,6 +254,9 @@ impl World {
                 .unwrap(),
                 Arc::new(some.iter().map(|r| r.amount).collect::<arrow_array::Float64Array>()),
             ];
+            if schema.fields().len() > columns.len() {
+                columns.push(Arc::new(some.iter().map(|r| r.n).collect::<arrow_array::Int64Array>()));
+            }
             let rows = arrow_array::RecordBatch::try_new(schema.clone(), columns).unwrap();
             let times: Vec<i64> = some.iter().map(|r| r.t * 1_000).collect();
             let first = some[0].n as u64;
@@ -309,9 +332,9 @@ sinks:
   out: { type: collect, input: features }
 ";
 
-/// Both stages of a chain on a node, which is new each time over the same folder.
+/// All stages of a job on a node, which is new each time over the same folder: one, or the two of a chain.
 struct Chain {
-    stages: [Units; 2],
+    stages: Vec<Units>,
     carrier: Arc<Carrier>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -319,22 +342,24 @@ struct Chain {
 impl Chain {
     fn new(world: &World, data: &str, into: &Collected, rng: &mut Rng) -> Self {
         let node = world.node(data, 1 + rng.usize(0..3), into);
-        let stages = world.stages(&node);
-        let [first, second] = stages.as_slice() else { panic!("{} stages", stages.len()) };
+        let (texts, spec) = (World::texts(&node), world.spec(1, &world.job));
         let bus = Arc::new(world.bus.clone());
         // Some rows each, so that there are many.
         let frames = Settings { grow_to: 500, ..Settings::default() };
         let options = CarrierOptions { frames, ..CarrierOptions::default() };
-        let carrier = Carrier::new(Arc::clone(&bus) as _, first.clone(), second.clone(), NEXT, 1, options);
+        let carrier = Carrier::new(Arc::clone(&bus) as _, NEXT, options);
         let every = Duration::from_millis(rng.u64(1..20));
         let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
-        let folder = UnitsFolder::open(node, "j").unwrap();
-        let open = |stage: &StageCut, topic: &str, carrier| {
-            let bus = Arc::clone(&bus) as _;
-            Units::open(Arc::clone(&folder), stage.clone(), bus, topic, carrier, options.clone()).unwrap()
+        let folder = UnitsFolder::open(node, "j", texts, spec).unwrap();
+        let open = |place, topic: &str, carrier| {
+            let (folder, bus) = (Arc::clone(&folder), Arc::clone(&bus) as _);
+            Units::open(folder, place, bus, topic, carrier, options.clone()).unwrap()
         };
-        let stages = [open(first, TOPIC, Some(Arc::clone(&carrier))), open(second, NEXT, None)];
+        let stages = match world.job == CHAIN {
+            true => vec![open(0, TOPIC, Some(Arc::clone(&carrier))), open(1, NEXT, None)],
+            false => vec![open(0, TOPIC, None)],
+        };
         let running = Arc::clone(&carrier);
         let thread = Some(std::thread::spawn(move || running.run()));
         Self { stages, carrier, thread }
@@ -538,6 +563,142 @@ fn units_answer_as_one_node_does_wherever_they_are_stopped_or_killed() {
         assert!(duplicates > 0 && gaps > 0, "nothing was disturbed: {duplicates} duplicates, {gaps} gaps");
         assert!(expected.values().any(|line| line.contains("late")), "no record was late");
     }
+}
+
+/// A column more, which is the number of the record, and a query of it.
+fn with_weight(job: &str) -> String {
+    let more = "queries:\n      weight: SELECT count(w) AS c, sum(w) AS s FROM records GROUP BY card OVER INFINITE\n";
+    job.replace("amount: float64 }", "amount: float64, w: int64 }").replace("queries:\n", more)
+}
+
+#[test]
+fn units_change_to_another_text_of_the_job_at_one_place_of_their_logs_alone() {
+    for (seed, job) in (0..6).zip([JOB, CHAIN].into_iter().cycle()) {
+        let mut rng = Rng::with_seed(seed);
+        let world = World::of(job, seed);
+        let records = records(&mut rng, 2_000);
+        let (before, after) = (world.spec(1, job), world.spec(2, &with_weight(job)));
+        // Doors of both texts, the old one for as long as it does not know better.
+        world.send_by(&before, &mut rng, &records[..600], 7);
+        world.name_text(&after);
+        for (some, incarnation) in records[600..].chunks(200).zip(8..) {
+            let spec = if rng.bool() { &before } else { &after };
+            world.name_text(spec);
+            world.send_by(spec, &mut rng, some, incarnation);
+        }
+        let is_chain = job == CHAIN;
+        let stages = if is_chain { 2 } else { 1 };
+        let mut switched = 0;
+        // Reads all of the logs, or some of them.
+        let mut run = |rng: &mut Rng, data: &str, into: &Collected, is_whole: bool| {
+            let chain = Chain::new(&world, data, into, rng);
+            let units: Vec<_> = (0..stages)
+                .flat_map(|stage| (0..PARTITIONS).map(move |partition| (stage, partition)))
+                .map(|(stage, partition)| (stage, chain.start(stage, partition)))
+                .collect();
+            let (until, start) = (rng.u64(1..30), Instant::now());
+            let topic = |stage| if stage == 0 { TOPIC } else { NEXT };
+            let position = |stage: usize, partition: u32| {
+                let unit = chain.stages[stage].list().into_iter().find(|unit| unit.partition == partition);
+                unit.map_or(0, |unit| position(&unit))
+            };
+            eventually("what there is to read", || {
+                for stage in &chain.stages {
+                    assert!(stage.go_on().is_empty());
+                }
+                units.iter().all(|(stage, unit)| {
+                    let end = world.end(topic(*stage), unit.partition);
+                    let is_all = position(*stage, unit.partition) == end;
+                    // Those of the second stage have all once those of the first have sent it.
+                    is_all || (!is_whole && position(*stage, unit.partition) >= until.min(end))
+                }) && (is_whole || start.elapsed() > Duration::from_millis(until))
+            });
+            if is_whole {
+                for (stage, partition) in units.iter().map(|(stage, unit)| (*stage, unit.partition)) {
+                    chain.stages[stage].go_on();
+                    let end = chain.stages[stage].stop(partition).unwrap().unwrap();
+                    assert_eq!(end.state, JobState::Done);
+                    if stage == 0 && partition + 1 == PARTITIONS && is_chain {
+                        eventually("the end of the second stage's log", || {
+                            assert!(chain.stages[1].go_on().is_empty());
+                            (0..PARTITIONS)
+                                .all(|partition| position(1, partition) == world.end(NEXT, partition))
+                        });
+                    }
+                }
+            }
+            let has_met = |(_, unit): &&(usize, Arc<Unit>)| unit.counts.has_met.load(Ordering::Relaxed);
+            switched += units.iter().filter(has_met).count();
+        };
+        for _ in 0..4 {
+            run(&mut rng, "units", &world.units, false);
+        }
+        run(&mut rng, "units", &world.units, true);
+        let answers = world.units.0.lock().unwrap().clone();
+        assert_eq!(answers.len(), records.len(), "seed {seed}");
+        // Units that begin anew and that nobody disturbs have the same answers; so has, of a chain, the log of the last.
+        let again = Collected::default();
+        if is_chain {
+            let chain = Chain::new(&world, "again", &again, &mut rng);
+            (0..PARTITIONS).for_each(|partition| drop(chain.start(1, partition)));
+            eventually("all again", || {
+                assert!(chain.stages[1].go_on().is_empty());
+                let units = chain.stages[1].list();
+                units.iter().all(|unit| position(unit) == world.end(NEXT, unit.partition))
+            });
+            (0..PARTITIONS).for_each(|partition| drop(chain.stages[1].stop(partition).unwrap()));
+        } else {
+            run(&mut rng, "again", &again, true);
+        }
+        assert_eq!(*again.0.lock().unwrap(), answers, "seed {seed}");
+        // The old text has no weights, which a later stage of the new one says; the new one has those of its own records.
+        let weights = |answer: &str| {
+            let answer: serde_json::Value = serde_json::from_str(answer).unwrap();
+            answer["weight"]["c"].as_i64()
+        };
+        let first: Vec<_> = answers.range(..600).map(|(_, answer)| weights(answer)).collect();
+        assert!(first.iter().all(Option::is_none), "seed {seed}: {first:?}");
+        let later: Vec<_> = answers.range(600..).map(|(_, answer)| weights(answer)).collect();
+        assert!(later.iter().all(Option::is_some) && later.contains(&Some(7)), "seed {seed}: {later:?}");
+        // Queries that both texts have go on.
+        if !is_chain {
+            for (n, expected) in world.embedded(&records) {
+                let of = |line: &str| line[line.find("\"sliding\"").unwrap()..].to_owned();
+                assert_eq!(of(&answers[&n]), of(&expected), "seed {seed}: record {n}");
+            }
+        }
+        assert!(switched > 0, "seed {seed}: no unit has changed");
+    }
+}
+
+#[test]
+fn rows_by_a_text_that_the_log_has_not_named_do_not_count() {
+    let mut rng = Rng::with_seed(4);
+    let world = World::new(4);
+    let records = records(&mut rng, 300);
+    let after = world.spec(2, &with_weight(JOB));
+    // What names the text was lost.
+    world.send_by(&after, &mut rng, &records[..100], 8);
+    world.send_from(&mut rng, &records[100..], 7);
+    let units = world.units(1, Duration::from_millis(1));
+    let started: Vec<_> = (0..PARTITIONS).map(|partition| units.start(partition, true).unwrap()).collect();
+    eventually("all", || started.iter().all(|unit| position(unit) == world.end_of(unit.partition)));
+    (0..PARTITIONS).for_each(|partition| drop(units.stop(partition).unwrap()));
+    assert!(started.iter().any(|unit| unit.counts.gaps.load(Ordering::Relaxed) > 0));
+    let answers = world.units.0.lock().unwrap().clone();
+    assert!(answers.keys().copied().eq(100..300), "{:?}", answers.keys());
+}
+
+#[test]
+fn a_text_of_which_this_program_knows_nothing_stops_the_unit() {
+    let world = World::new(1);
+    let spec = Spec { semantics: SEMANTICS + 1, ..(*world.spec(2, JOB)).clone() };
+    world.name_text(&spec);
+    let units = world.units(1, Duration::from_millis(1));
+    let unit = units.start(0, true).unwrap();
+    let JobState::Failed(failure) = unit.job.wait().state else { panic!("it goes on") };
+    assert!(failure.message.contains("message 1 of thalweg.j.features[0]"), "{failure}");
+    assert!(failure.message.contains("text 2 of the job is of version"), "{failure}");
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Walk<'_> {
         let (range, frames) = self.held.get(self.block).filter(|(range, _)| range.contains(row))?;
         let row = usize::try_from(row - range.start).ok()?;
         loop {
-            let TakenFrame { offset, frame, skipped } = frames.get(self.frame)?;
+            let TakenFrame { offset, frame, skipped, .. } = frames.get(self.frame)?;
             let rows = frame.len() - skipped;
             if row < self.passed + rows {
                 let at = skipped + row - self.passed;

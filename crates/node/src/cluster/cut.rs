@@ -15,8 +15,9 @@ use std::sync::Arc;
 use thalweg_connect::sink::null::NullPlugin;
 use thalweg_connect::{Options, SinkPlugin, SourcePlugin, SourceTime};
 use thalweg_flow::Partitioning;
-use thalweg_types::{DataType, Field, Schema};
+use thalweg_types::{DataType, Error, Field, Schema};
 
+use crate::durable;
 use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Spread,
     below,
@@ -399,6 +400,11 @@ fn door_job(job: &CheckedJob, keyed: usize, above: &[usize]) -> CheckedJob {
 }
 
 impl Cut {
+    /// The name of the job.
+    pub(super) fn job(&self) -> &str {
+        &self.door.name
+    }
+
     /// The part of the job where records enter, with what sends them on.
     pub(super) fn door(&self, plugin: Arc<dyn SinkPlugin>) -> CheckedJob {
         let mut job = self.door.clone();
@@ -427,6 +433,19 @@ impl StageCut {
         (self.place > 0).then(|| name.to_string().into())
     }
 
+    /// The name of the job of one of its units.
+    pub(super) fn unit_name(&self, partition: u32) -> Arc<str> {
+        format!("{}/{}/{partition}", self.job.name, self.name).into()
+    }
+
+    /// Whether its units may go on with the state that those of `before` have kept.
+    ///
+    /// # Errors
+    /// Of class user: says what differs.
+    pub(super) fn goes_on_from(&self, before: &StageCut) -> Result<(), Error> {
+        durable::check_change(&before.job, &self.job)
+    }
+
     /// The streams of one of its units: records, and what was said of them.
     pub(super) fn outputs(&self) -> Vec<Schema> {
         if self.said.is_empty() {
@@ -448,7 +467,7 @@ impl StageCut {
         if let Some(outlet) = outlet {
             job.sinks[0].plugin = outlet;
         }
-        job.name = format!("{}/{}/{partition}", self.job.name, self.name).into();
+        job.name = self.unit_name(partition);
         job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions));
         job.sources[0] = CheckedSource {
             name: "log".into(),

@@ -16,19 +16,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_cluster::answers::Answers as AnswersMessage;
-use thalweg_cluster::frame::{self, Reply, Sender, Settings};
+use thalweg_cluster::frame::{self, Reply, Settings, Spec};
 use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
 use thalweg_connect::{Answers, Fate, Late, OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{InputId, Operator, Output, TaskFactory, Waker};
 use thalweg_kafka::{
-    Acknowledged, Bus, Consumer, ConsumerOptions, Isolation, Outgoing, Producer, Sent as Taken,
-    TopicPartition,
+    Acknowledged, Bus, Consumer, ConsumerOptions, Isolation, Producer, Sent as Taken, TopicPartition,
 };
 use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange};
 
 use super::answering::reply_topic;
 use super::cut::StageCut;
-use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, producer};
+use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::overdue::{Because, Routes, fate};
 use super::scatter::Origin;
 use crate::durable::new_run;
@@ -91,8 +90,8 @@ pub struct Door {
     topic: Arc<str>,
     prefix: String,
     stage: StageCut,
-    /// The number of the job's text.
-    spec: u64,
+    /// The job's text.
+    spec: Arc<Spec>,
     bus: Arc<dyn Bus>,
     options: DoorOptions,
     sending: Mutex<Sending>,
@@ -107,19 +106,22 @@ pub struct Door {
 type Locator = Box<dyn Fn(u32) -> String + Send + Sync>;
 
 impl Door {
-    /// A door of `node` that sends to `topic`, by the text of the job with the number `spec`.
+    /// A door of `node` that sends to `topic`, by a text of the job.
+    ///
+    /// # Errors
+    /// Where the text is longer than a message holds.
     pub fn new(
         bus: Arc<dyn Bus>,
         prefix: impl Into<String>,
         node: impl Into<Arc<str>>,
         topic: impl Into<Arc<str>>,
         stage: StageCut,
-        spec: u64,
+        spec: Arc<Spec>,
         options: DoorOptions,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, Error> {
         let node = node.into();
-        let sending = Mutex::new(begin(&stage, spec, &node, &options, 0));
-        Arc::new(Self {
+        let sending = Mutex::new(begin(&stage, &spec, &node, &options, 0)?);
+        Ok(Arc::new(Self {
             topic: topic.into(),
             prefix: prefix.into(),
             node,
@@ -132,7 +134,7 @@ impl Door {
             answers: OnceLock::new(),
             locator: OnceLock::new(),
             counts: DoorCounts::default(),
-        })
+        }))
     }
 
     /// What brings answers to the clients of the job, which runs by now.
@@ -165,6 +167,17 @@ impl Door {
         self.lock().incarnation
     }
 
+    /// How long a client waits for its answers.
+    pub(super) fn patience(&self) -> Duration {
+        self.options.patience
+    }
+
+    /// Whether rows wait to be written, or a client for answers that may still come.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.lock().lanes.first().is_some()
+            || self.answers().iter().any(|answers| !answers.waiting_in(SeqRange::new(0, Seq::MAX)).is_empty())
+    }
+
     /// Ends [`Door::run`], which sends nothing more.
     pub fn end(&self) {
         self.lock().is_over = true;
@@ -179,7 +192,7 @@ impl Door {
         loop {
             let connected = match &mut client {
                 Some(client) => client,
-                none => match producer(&*self.bus, self.options.queue, &self.bell) {
+                none => match producer(&*self.bus, self.options.queue + SPARE, &self.bell) {
                     Ok(made) => none.insert(made),
                     Err(error) => {
                         tracing::warn!(door = %self.node, %error, "records cannot be sent on: no broker");
@@ -291,17 +304,10 @@ impl Door {
         sending.lanes.acknowledged(acknowledged.below);
         for partition in 0..sending.lanes.partitions() {
             let tag = sending.next_tag;
-            let Some(frame) = sending.lanes.cut(partition, false, tag) else { continue };
+            let Some(cut) = sending.lanes.cut(partition, false, tag) else { continue };
             sending.next_tag += 1;
             self.counts.frames.fetch_add(1, Ordering::Relaxed);
-            let message = Outgoing {
-                topic: &self.topic,
-                partition: Some(partition as i32),
-                key: None,
-                value: &frame,
-                headers: &[],
-            };
-            match producer.send(&message, tag) {
+            match send(producer, &self.topic, partition, &cut, tag) {
                 Ok(Taken::Taken) => {}
                 // The client holds one frame of each partition at most, and has room for more: it has failed, or will.
                 Ok(Taken::Full) | Err(_) => {
@@ -325,7 +331,8 @@ impl Door {
     fn begin_again(&self) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let mut sending = self.lock();
-        let new = begin(&self.stage, self.spec, &self.node, &self.options, sending.passed);
+        let new = begin(&self.stage, &self.spec, &self.node, &self.options, sending.passed)
+            .expect("the text was short enough for the incarnation before");
         let old = std::mem::replace(&mut *sending, new);
         sending.is_over = old.is_over;
         drop(sending);
@@ -339,11 +346,17 @@ impl Door {
     }
 }
 
-fn begin(stage: &StageCut, spec: u64, node: &Arc<str>, options: &DoorOptions, passed: Seq) -> Sending {
+fn begin(
+    stage: &StageCut,
+    spec: &Spec,
+    node: &Arc<str>,
+    options: &DoorOptions,
+    passed: Seq,
+) -> Result<Sending, Error> {
     let incarnation = new_run();
-    let sender = Sender { spec, origin: Sent::Door { incarnation }, lineage: None };
-    Sending {
-        lanes: Lanes::new(stage, sender, options.frames, |_| Mark::START, None),
+    let from = (Sent::Door { incarnation }, spec);
+    Ok(Sending {
+        lanes: Lanes::new(stage, from, options.frames, |_| Mark::START, None)?,
         incarnation,
         door: Arc::new(frame::Door { node: (**node).into(), incarnation }),
         rows: 0,
@@ -352,7 +365,7 @@ fn begin(stage: &StageCut, spec: u64, node: &Arc<str>, options: &DoorOptions, pa
         routes: Routes::default(),
         waker: None,
         is_over: false,
-    }
+    })
 }
 
 /// The sink of the part of a job above the key: no job file names it.

@@ -9,8 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Spec, Stage, Unit as UnitName};
-use thalweg_cluster::fold::{Membership as _, Standing, State};
+use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Stage, Unit as UnitName};
+use thalweg_cluster::fold::{Job, Membership as _, Standing, State};
+use thalweg_cluster::frame::Spec;
 use thalweg_kafka::Bus;
 use thalweg_types::{Error, SEMANTICS};
 
@@ -19,14 +20,18 @@ use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlugin};
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions};
+use super::texts::{self, Texts};
 use super::units::{UnitOptions, Units, UnitsFolder};
 use super::view::{Board, Here, View, locator};
 use crate::cluster_view::ClusterView;
-use crate::job_file::{CheckOptions, CheckedJob, JobFile};
+use crate::job_file::{CheckedJob, JobFile};
 use crate::node::{Node, RunningJob};
 
 /// How often the host looks at its units when the log says nothing.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How often a door that ends is looked at.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// How long a unit or a job that did not start is left alone.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -134,7 +139,7 @@ struct Inner {
     /// What the log says and the host has not done yet.
     news: Option<Arc<State>>,
     /// Jobs that are to be in the log as this process has them.
-    submitted: Vec<Spec>,
+    submitted: Vec<control::Spec>,
     /// How the units here are.
     reports: Vec<Report>,
     trouble: BTreeSet<UnitName>,
@@ -148,14 +153,23 @@ struct Inner {
 
 /// A job of the log on this node.
 struct Placed {
-    number: u64,
+    texts: Arc<Texts>,
     /// In the order in which rows go through them.
     stages: Vec<PlacedStage>,
     post: Arc<Post>,
+    /// Send the rows of those stages that have a next one.
+    carriers: Vec<JoinHandle<()>>,
+    /// Where records enter, by the text of the job as of now; `None` where it could not be opened yet.
+    entry: Option<Entry>,
+}
+
+/// Where the records of a job enter, by one of its texts.
+struct Entry {
+    number: u64,
     door: Arc<Door>,
-    /// Send and bring answers: of the door, and of the stages that have a next one.
-    threads: Vec<JoinHandle<()>>,
-    entrance: Arc<RunningJob>,
+    /// Sends, and brings answers.
+    thread: JoinHandle<()>,
+    job: Arc<RunningJob>,
 }
 
 /// A stage of such a job.
@@ -176,7 +190,7 @@ impl Placed {
     /// What of it runs here: stage by stage, the first one with the door.
     fn here(&self, job: &Name) -> impl Iterator<Item = Here> {
         self.stages.iter().enumerate().map(|(place, stage)| {
-            let door = (place == 0).then_some((&self.door, &self.post));
+            let door = self.entry.as_ref().filter(|_| place == 0).map(|entry| (&entry.door, &self.post));
             Here::new(job.clone(), stage.name.clone(), door, &stage.units.list())
         })
     }
@@ -240,7 +254,7 @@ impl Cluster {
             .stages
             .iter()
             .map(|stage| Ok((name(&stage.name)?, Stage { partitions: stage.partitions, replicas: 0 })));
-        let spec = Spec {
+        let spec = control::Spec {
             job: name(&job.name)?,
             number: 0,
             semantics: SEMANTICS,
@@ -346,6 +360,12 @@ impl Shared {
             for (job, placed) in &mut placed {
                 placed.post.look();
                 for stage in &mut placed.stages {
+                    for error in stage.units.go_on() {
+                        tracing::error!(
+                            error = error.chain(),
+                            "a unit does not go on by another text of its job"
+                        );
+                    }
                     place_units(job, stage, &active, &followed);
                 }
             }
@@ -364,83 +384,116 @@ impl Shared {
         }
         let submitted = std::mem::take(&mut self.lock().submitted);
         for mut spec in submitted {
-            let known = state.jobs().find(|(name, _)| **name == spec.job);
-            match known {
-                Some((_, job)) if job.text == spec.text => {}
-                known => {
-                    spec.number = known.map_or(0, |(_, job)| job.number) + 1;
-                    self.member.append(Record::Spec(spec));
+            if let Some((_, job)) = state.jobs().find(|(name, _)| **name == spec.job) {
+                if job.text == spec.text {
+                    continue;
+                }
+                spec.number = job.number;
+                if let Err(error) = self.check_change(&spec_of(job), &spec) {
+                    // Whoever started this node has to know that the cluster does something else.
+                    self.lock().failure.get_or_insert(error);
+                    continue;
                 }
             }
+            spec.number += 1;
+            self.member.append(Record::Spec(spec));
         }
     }
 
-    /// Starts the jobs of the log, and ends those that are there no more.
+    /// Whether units of a job that runs may go on by another text.
+    fn check_change(&self, before: &Arc<Spec>, now: &control::Spec) -> Result<(), Error> {
+        let texts = self.texts();
+        let after = Spec { number: before.number + 1, semantics: now.semantics, job: now.text.clone() };
+        texts::check_change(&*texts.cut(before)?, &*texts.cut(&Arc::new(after))?)
+    }
+
+    /// How this node reads texts of jobs.
+    fn texts(&self) -> Arc<Texts> {
+        let (options, partitions) = (self.node.check_options().clone(), self.options.partitions);
+        Texts::new(move |text| {
+            let job = JobFile::parse("the control log", text, &[]).and_then(|file| file.check(&options));
+            let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
+            cut_for(&job, partitions)
+        })
+    }
+
+    /// Starts the jobs of the log, and ends those that are there no more. One with a new text gets a new door: units hear of
+    /// it from their logs.
     fn place_jobs(
         &self,
         state: &State,
         placed: &mut BTreeMap<Name, Placed>,
         tried: &mut BTreeMap<Name, Instant>,
     ) {
-        let wanted: BTreeMap<&Name, u64> = state.jobs().map(|(name, job)| (name, job.number)).collect();
-        let gone: Vec<Name> = placed
-            .iter()
-            .filter(|(name, placed)| wanted.get(name) != Some(&placed.number))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let wanted: BTreeMap<&Name, Arc<Spec>> =
+            state.jobs().map(|(name, job)| (name, spec_of(job))).collect();
+        let gone: Vec<Name> = placed.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
         for name in gone {
             if let Some(placed) = placed.remove(&name) {
                 end(placed, false);
             }
         }
-        for (name, job) in state.jobs().filter(|(name, _)| !placed.contains_key(*name)).collect::<Vec<_>>() {
-            if tried.get(name).is_some_and(|at| at.elapsed() < AGAIN) {
+        for (name, spec) in wanted {
+            let number = spec.number;
+            let entry = placed.get(name).and_then(|placed| placed.entry.as_ref());
+            if entry.is_some_and(|entry| entry.number == number)
+                || tried.get(name).is_some_and(|at| at.elapsed() < AGAIN)
+            {
                 continue;
             }
-            tried.insert(name.clone(), Instant::now());
-            match self.place(job.number, &job.text) {
-                Ok(running) => {
-                    tracing::info!(job = %name, number = job.number, "the job runs on this node");
+            let is_new = entry.is_none();
+            let outcome = match placed.get_mut(name) {
+                Some(placed) => self.enter(placed, &spec),
+                None => self.place(&spec).map(|running| {
                     placed.insert(name.clone(), running);
-                }
+                }),
+            };
+            match outcome {
+                Ok(()) if is_new => tracing::info!(job = %name, number, "the job runs on this node"),
+                Ok(()) => tracing::info!(job = %name, number, "records enter by a new text of the job"),
                 Err(error) => {
-                    tracing::error!(job = %name, number = job.number, error = error.chain(), "the job does not run on this node");
+                    tried.insert(name.clone(), Instant::now());
+                    tracing::error!(job = %name, number, error = error.chain(), "the job does not run on this node");
                 }
             }
         }
     }
 
-    /// Starts the door of a job, and makes its units ready to be started.
-    fn place(&self, number: u64, text: &str) -> Result<Placed, Error> {
-        let options: &CheckOptions = self.node.check_options();
-        let job = JobFile::parse("the control log", text, &[]).and_then(|file| file.check(options));
-        let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
-        let cut = cut_for(&job, self.options.partitions)?;
-        let MemberOptions { prefix, name, replication, .. } = &self.options.member;
-        let topic = |stage: &StageCut| stage_topic(prefix, &job.name, &stage.name);
+    /// Makes the units of a job ready to be started, and starts its door.
+    fn place(&self, spec: &Arc<Spec>) -> Result<Placed, Error> {
+        let texts = self.texts();
+        let cut = texts.cut(spec)?;
+        let MemberOptions { prefix, replication, .. } = &self.options.member;
+        let topic = |stage: &StageCut| stage_topic(prefix, cut.job(), &stage.name);
         for stage in &cut.stages {
             let partitions = i32::try_from(stage.partitions).unwrap_or(i32::MAX);
             let largest = [("max.message.bytes", "2097152")];
             make_topic(&*self.bus, &topic(stage), partitions, *replication, &largest)?;
         }
         let post = Arc::new(Post::new(Arc::clone(&self.bus), prefix.clone()));
-        let folder = UnitsFolder::open(Arc::clone(&self.node), &job.name)?;
-        let mut stages = Vec::with_capacity(cut.stages.len());
+        let folder =
+            UnitsFolder::open(Arc::clone(&self.node), cut.job(), Arc::clone(&texts), Arc::clone(spec))?;
+        let mut placed = Placed {
+            texts: Arc::clone(&texts),
+            stages: Vec::with_capacity(cut.stages.len()),
+            post: Arc::clone(&post),
+            carriers: Vec::new(),
+            entry: None,
+        };
         for (place, stage) in cut.stages.iter().enumerate() {
-            let carrier = cut.stages.get(place + 1).map(|next| {
-                let (bus, topic) = (Arc::clone(&self.bus), topic(next));
-                let options = self.options.carrier.clone();
-                Carrier::new(bus, stage.clone(), next.clone(), topic, number, options)
-            });
+            let carrier = cut
+                .stages
+                .get(place + 1)
+                .map(|next| Carrier::new(Arc::clone(&self.bus), topic(next), self.options.carrier.clone()));
             let units = Units::open(
                 Arc::clone(&folder),
-                stage.clone(),
+                place,
                 Arc::clone(&self.bus),
                 topic(stage),
                 carrier.clone(),
                 UnitOptions { post: Some(Arc::clone(&post)), ..self.options.units.clone() },
             )?;
-            stages.push(PlacedStage {
+            placed.stages.push(PlacedStage {
                 name: Name::new(&stage.name)
                     .ok_or_else(|| Error::user(format!("{:?} is no name in a cluster", stage.name)))?,
                 units,
@@ -451,32 +504,42 @@ impl Shared {
                 looked: Instant::now(),
             });
         }
+        self.enter(&mut placed, spec)?;
+        for carrier in placed.stages.iter().filter_map(|stage| stage.carrier.clone()) {
+            placed.carriers.push(spawn(format!("carrier:{}", cut.job()), move || carrier.run())?);
+        }
+        Ok(placed)
+    }
+
+    /// Opens the door of a job by a text of it, in the place of the one that it has.
+    fn enter(&self, placed: &mut Placed, spec: &Arc<Spec>) -> Result<(), Error> {
+        let cut = placed.texts.cut(spec)?;
+        let MemberOptions { prefix, name, .. } = &self.options.member;
         let first = &cut.stages[0];
         let door = Door::new(
             Arc::clone(&self.bus),
             prefix.clone(),
             name.as_str(),
-            topic(first),
+            stage_topic(prefix, cut.job(), &first.name),
             first.clone(),
-            number,
+            Arc::clone(spec),
             self.options.door.clone(),
-        );
+        )?;
         let replies = door.replies()?;
-        let entrance = self.node.start_door(&job.name, cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
-        door.attend(entrance.answers());
-        door.locate_by(locator(&self.member, &self.board, entrance.name(), &stages[0].name));
-        let spawn = |name: String, run: Box<dyn FnOnce() + Send>| {
-            let spawned = std::thread::Builder::new().name(name).spawn(run);
-            spawned.map_err(|error| Error::external("start a thread of a job").with_source(error))
-        };
+        let job = self.node.start_door(cut.job(), cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
+        door.attend(job.answers());
+        door.locate_by(locator(&self.member, &self.board, job.name(), &placed.stages[0].name));
         let sending = Arc::clone(&door);
-        let mut threads = vec![spawn(format!("door:{}", job.name), Box::new(move || sending.run(replies)))?];
-        for carrier in stages.iter().filter_map(|stage| stage.carrier.clone()) {
-            threads.push(spawn(format!("carrier:{}", job.name), Box::new(move || carrier.run()))?);
+        let thread = spawn(format!("door:{}", cut.job()), move || sending.run(replies))?;
+        self.node.show(&job);
+        (self.on_door)(&job);
+        // Records enter by the new one from now on; what has entered by the old one goes to its end.
+        let before = placed.entry.replace(Entry { number: spec.number, door, thread, job });
+        if let Some(before) = before {
+            // Its clients wait for answers, and nobody else for them.
+            spawn(format!("door:{}", cut.job()), move || before.end(false))?;
         }
-        self.node.show(&entrance);
-        (self.on_door)(&entrance);
-        Ok(Placed { number, stages, post, door, threads, entrance })
+        Ok(())
     }
 
     fn report(&self, placed: &mut BTreeMap<Name, Placed>) {
@@ -497,7 +560,8 @@ impl PlacedStage {
         self.looked = Instant::now();
         for unit in self.units.list() {
             let name = UnitName { job: job.clone(), stage: self.name.clone(), partition: unit.partition };
-            if unit.job.state().is_final() {
+            // One that has only met another text is opened again at once.
+            if unit.job.state().is_final() && !unit.goes_on() {
                 trouble.insert(name);
                 continue;
             }
@@ -568,11 +632,11 @@ fn place_units(
 /// Ends a job on this node: at once, or after what is in flight. Stages end in the order in which rows go through them, and
 /// what sends their rows after all of them.
 fn end(placed: Placed, is_crash: bool) {
-    let Placed { stages, door, threads, entrance, .. } = placed;
-    if is_crash {
-        entrance.abort();
-    } else {
-        entrance.drain();
+    let Placed { stages, carriers, entry, .. } = placed;
+    if let Some(entry) = entry {
+        entry.end(is_crash);
+    }
+    if !is_crash {
         for (stage, unit) in
             stages.iter().flat_map(|stage| stage.units.list().into_iter().map(move |unit| (stage, unit)))
         {
@@ -581,11 +645,39 @@ fn end(placed: Placed, is_crash: bool) {
             }
         }
     }
-    let _ = entrance.wait_timeout(AGAIN);
-    door.end();
     stages.iter().filter_map(|stage| stage.carrier.as_ref()).for_each(|carrier| carrier.end());
-    for thread in threads {
+    for thread in carriers {
         let _ = thread.join();
     }
     drop(stages);
+}
+
+impl Entry {
+    /// Ends it at once, or after all that waits for something of it.
+    fn end(self, is_crash: bool) {
+        let Self { door, thread, job, .. } = self;
+        if is_crash {
+            job.abort();
+        } else {
+            job.drain();
+        }
+        let _ = job.wait_timeout(AGAIN);
+        // The door gives up those that wait for longer.
+        let start = Instant::now();
+        while !is_crash && door.is_waited_for() && start.elapsed() < door.patience() + LOOK {
+            std::thread::sleep(GLANCE);
+        }
+        door.end();
+        let _ = thread.join();
+    }
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let spawned = std::thread::Builder::new().name(name).spawn(run);
+    spawned.map_err(|error| Error::external("start a thread of a job").with_source(error))
+}
+
+/// The text of a job of the control log.
+fn spec_of(job: &Job) -> Arc<Spec> {
+    Arc::new(Spec { number: job.number, semantics: job.semantics, job: job.text.clone() })
 }

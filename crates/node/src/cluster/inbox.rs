@@ -4,12 +4,15 @@
 //! dropped, and so is a whole frame that begins after a gap. What time it is, the log says: the time at which the broker
 //! appended a message.
 //!
+//! By which text of the job the unit works, the log says, too: the source ends where it names a higher one, and the unit is
+//! opened again by that (`texts`).
+//!
 //! Resuming (cluster rules, 10): the topic has the id that the commit record names, the position is within the bounds of
 //! the partition, and the last frame that was read has the checksum that it had. It may be gone only where everything
 //! before the position is. Anything else stops the unit: its log is another one.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +22,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use thalweg_cluster::frame::{Frame, FrameError, RowFrame, checksum};
+use thalweg_cluster::frame::{Frame, FrameError, RowFrame, Spec, checksum};
 use thalweg_cluster::positions::{Mark, Position, Verdict};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 use thalweg_flow::{Command, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker};
@@ -30,7 +33,8 @@ use super::answering::{AnsweringSink, Post, is_waited_for};
 use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::place::{LastFrame, Place};
-use super::wire::{from_wire, wire_schema};
+use super::texts::{Kept, Texts, Wires, adapt, wires};
+use super::wire::from_wire;
 use crate::operator::late::Held;
 
 /// How soon a broker is asked again that did not answer.
@@ -85,6 +89,8 @@ pub struct InboxCounts {
     pub is_known: AtomicBool,
     /// When the broker appended the message that was read last, in microseconds since 1970; 0 before the first.
     pub appended: AtomicI64,
+    /// The log goes on with another text of the job, by which the unit has to be opened.
+    pub has_met: AtomicBool,
 }
 
 /// What a unit reads.
@@ -92,6 +98,10 @@ pub(super) struct Input {
     pub(super) reader: Reader,
     pub(super) of: TopicPartition,
     pub(super) stage: StageCut,
+    /// The number of the text by which the unit was opened.
+    pub(super) text: u64,
+    pub(super) texts: Arc<Texts>,
+    pub(super) kept: Kept,
     pub(super) counts: Arc<InboxCounts>,
     pub(super) goes: Goes,
     /// Where rows came from that somebody asks for.
@@ -134,7 +144,7 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, stage, counts, goes, arrived } = &self.0;
+        let Input { reader, of, stage, text, texts, kept, counts, goes, arrived } = &self.0;
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -146,6 +156,13 @@ impl SourcePlugin for InboxPlugin {
             held: VecDeque::new(),
             counts: Arc::clone(counts),
             is_draining: false,
+            place_in_chain: stage.place as usize,
+            inputs: stage.streams.len(),
+            text: *text,
+            texts: Arc::clone(texts),
+            kept: kept.clone(),
+            wires: BTreeMap::new(),
+            has_met: false,
             judge: stage.judge(),
             senders: stage.senders,
             told_time: None,
@@ -155,7 +172,7 @@ impl SourcePlugin for InboxPlugin {
         };
         let arrow = |streams: &[Schema]| streams.iter().map(|stream| Arc::clone(stream.arrow())).collect();
         let decoding = Arc::new(Decoding {
-            wire: stage.streams.iter().map(|stream| Arc::clone(wire_schema(stream).arrow())).collect(),
+            wire: wires(stage),
             inputs: arrow(&stage.streams),
             streams: arrow(&stage.outputs()),
             said: stage.said.len(),
@@ -202,6 +219,8 @@ pub(super) struct TakenFrame {
     pub(super) frame: RowFrame,
     /// How many of its rows, from the first, do not.
     pub(super) skipped: usize,
+    /// The columns of its rows.
+    pub(super) wires: Wires,
 }
 
 /// The source.
@@ -219,6 +238,16 @@ struct Inbox {
     held: VecDeque<HeldMessage>,
     counts: Arc<InboxCounts>,
     is_draining: bool,
+    place_in_chain: usize,
+    inputs: usize,
+    /// The number of the text by which the unit was opened.
+    text: u64,
+    texts: Arc<Texts>,
+    kept: Kept,
+    /// Columns of rows, by the number of the text of their sender: of all that the log has named.
+    wires: BTreeMap<u64, Wires>,
+    /// The log has named another text, and nothing after that is read.
+    has_met: bool,
     /// The operator that judges rows by the time that their senders hold; none where only doors send.
     judge: Option<Arc<str>>,
     /// The units that send.
@@ -357,7 +386,7 @@ impl Inbox {
     fn time_before(&self, held: &HeldMessage) -> Option<Micros> {
         let Frame::Rows(RowFrame { head, .. }) = &held.frame else { return None };
         self.judge.as_ref()?;
-        if head.after > self.place.through.of(head.origin) {
+        if !self.wires.contains_key(&head.spec) || head.after > self.place.through.of(head.origin) {
             return None;
         }
         let time = self.place.times.after(self.senders, head.origin, head.task_time, held.appended);
@@ -385,8 +414,34 @@ impl Inbox {
         tracing::debug!(of = %self.of, %origin, %after, %through, "rows before a frame have not come: it does not count");
     }
 
+    /// Takes note of a text that the log names.
+    fn name_text(&mut self, spec: Spec) -> Result<(), Error> {
+        let (number, spec) = (spec.number, Arc::new(spec));
+        if self.wires.contains_key(&number) {
+            return Ok(());
+        }
+        let stage = self.texts.stage(&spec, self.place_in_chain)?;
+        if stage.streams.len() != self.inputs {
+            return Err(Error::user(format!(
+                "text {number} of the job gives stage {} {} inputs, expected {}",
+                stage.name,
+                stage.streams.len(),
+                self.inputs
+            ))
+            .with_hint("give the job with other inputs another name"));
+        }
+        // Before a commit names it.
+        self.kept.write(&spec)?;
+        self.wires.insert(number, wires(&stage));
+        if let Some(oldest) = self.place.name_text(number) {
+            self.wires.remove(&oldest);
+        }
+        self.has_met = self.place.texts.last().is_some_and(|highest| *highest != self.text);
+        Ok(())
+    }
+
     /// The next that counts of what is held.
-    fn next(&mut self, max_bytes: usize) -> Option<Poll> {
+    fn next(&mut self, max_bytes: usize) -> Result<Option<Poll>, Error> {
         let mut frames: Vec<TakenFrame> = Vec::new();
         let (mut bytes, mut rows, mut now) = (0, 0, 0);
         while let Some(held) = self.held.front() {
@@ -402,35 +457,49 @@ impl Inbox {
                 }
                 let now = held.appended;
                 self.told_time = Some(time);
-                let event = Told::Command(Command {
-                    operator: Arc::clone(self.judge.as_ref()?),
-                    body: Arc::new(Held(time)),
-                    record: None,
-                });
-                return Some(Poll::Told { now, event });
+                let Some(operator) = self.judge.clone() else { continue };
+                let event = Told::Command(Command { operator, body: Arc::new(Held(time)), record: None });
+                return Ok(Some(Poll::Told { now, event }));
             }
-            let held = self.held.pop_front()?;
+            let Some(held) = self.held.pop_front() else { break };
             self.consume(&held);
             match held.frame {
                 Frame::Rows(frame) => {
+                    // Whoever writes rows by a text has written that before them: it was lost, and what follows is, too.
+                    let Some(wires) = self.wires.get(&frame.head.spec).cloned() else {
+                        let head = &frame.head;
+                        self.gap(&head.origin, head.after, self.place.through.of(head.origin));
+                        continue;
+                    };
                     let Some(skipped) = self.judge(&frame, held.appended) else { continue };
                     if frames.is_empty() {
                         now = held.appended;
                     }
                     bytes += held.bytes;
                     rows += frame.len() - skipped;
-                    frames.push(TakenFrame { offset: held.offset, frame, skipped });
+                    frames.push(TakenFrame { offset: held.offset, frame, skipped, wires });
                 }
                 Frame::Tick(head) => match self.place.through.take(head.origin, head.after, &[]) {
-                    Verdict::From(_) => return Some(Poll::Told { now: held.appended, event: Told::Tick }),
+                    Verdict::From(_) => {
+                        return Ok(Some(Poll::Told { now: held.appended, event: Told::Tick }));
+                    }
                     Verdict::Gap(through) => self.gap(&head.origin, head.after, through),
                 },
-                // Which spec a unit works by is not decided here yet.
-                Frame::Spec(_) => {}
+                Frame::Spec(spec) => {
+                    let number = spec.number;
+                    let named = self.name_text(spec);
+                    let offset = held.offset;
+                    named.map_err(|error| error.context(format!("message {offset} of {}", self.of)))?;
+                    if self.has_met {
+                        tracing::info!(of = %self.of, offset, text = number, "the log goes on with another text of the job");
+                        self.counts.has_met.store(true, Ordering::Relaxed);
+                        return Ok(Some(Poll::End));
+                    }
+                }
             }
         }
         if frames.is_empty() {
-            return None;
+            return Ok(None);
         }
         let count = u32::try_from(rows).expect("a block holds fewer rows than a few frames");
         self.counts.rows.fetch_add(rows as u64, Ordering::Relaxed);
@@ -445,7 +514,7 @@ impl Inbox {
         self.told = is_asked_for.then(|| Arc::clone(&frames));
         let payload = Payload::Other { data: frames as Arc<dyn Any + Send + Sync>, bytes };
         let block = RawBlock { partition: self.of.partition.unsigned_abs(), first, count, payload };
-        Some(Poll::Told { now, event: Told::Block(block) })
+        Ok(Some(Poll::Told { now, event: Told::Block(block) }))
     }
 }
 
@@ -486,6 +555,9 @@ impl Source for Inbox {
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
         loop {
+            if self.has_met {
+                return Ok(Poll::End);
+            }
             if self.held.is_empty() {
                 if self.is_draining {
                     return Ok(Poll::End);
@@ -498,7 +570,7 @@ impl Source for Inbox {
                     });
                 }
             }
-            if let Some(poll) = self.next(max_bytes) {
+            if let Some(poll) = self.next(max_bytes)? {
                 return Ok(poll);
             }
         }
@@ -516,6 +588,10 @@ impl Source for Inbox {
 
     fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
         self.place = Place::decode(&position.place)?;
+        for number in &self.place.texts {
+            let stage = self.texts.stage(&self.kept.read(*number)?, self.place_in_chain)?;
+            self.wires.insert(*number, wires(&stage));
+        }
         self.records = position.next;
         self.counts.position.store(self.place.position.offset, Ordering::Relaxed);
         Ok(())
@@ -538,8 +614,8 @@ impl Drop for Inbox {
 
 /// How frames become batches.
 struct Decoding {
-    /// The columns of each input in frames, and without the event times.
-    wire: Vec<SchemaRef>,
+    /// The columns of each input with the event times, and without.
+    wire: Wires,
     inputs: Vec<SchemaRef>,
     /// The streams of the unit: one for each input, or records and what earlier stages said of them.
     streams: Vec<SchemaRef>,
@@ -560,11 +636,11 @@ struct Rows {
 
 impl FrameDecoder {
     fn rows(&self, frames: &[TakenFrame], range: SeqRange) -> Result<Vec<Rows>, Error> {
-        let Decoding { wire, inputs: streams, .. } = &*self.0;
+        let Decoding { wire: wanted, inputs: streams, .. } = &*self.0;
         let mut all: Vec<Rows> = streams.iter().map(|_| Rows::default()).collect();
         let mut seq = range.start;
-        for TakenFrame { frame, skipped, .. } in frames {
-            let schema = |input: u32| wire.get(input as usize).cloned();
+        for TakenFrame { frame, skipped, wires, .. } in frames {
+            let schema = |input: u32| wires.get(input as usize).cloned();
             let inputs = frame.decode(schema).map_err(|error| Error::corrupt(format!("a frame: {error}")))?;
             // By input, how many of its rows do not count.
             let mut left_out = vec![0; streams.len()];
@@ -583,7 +659,7 @@ impl FrameDecoder {
             }
             for rows in inputs {
                 let input = rows.input as usize;
-                let (records, times) = from_wire(&rows.records, &streams[input])?;
+                let (records, times) = from_wire(&adapt(&rows.records, &wanted[input])?, &streams[input])?;
                 let first = left_out[input];
                 all[input].records.push(records.slice(first, records.num_rows() - first));
                 all[input].times.extend_from_slice(&times[first..]);

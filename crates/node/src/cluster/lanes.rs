@@ -3,15 +3,17 @@
 //! A frame leaves at once when none is on its way to its partition, and grows until that one is acknowledged otherwise:
 //! few rows each when records are few, many when they are many, without a setting.
 //!
+//! The text of the job by which the rows are made goes before the first of them into each partition (`texts`).
+//!
 //! Not here: who sends the frames, and what becomes of them when one is not written for good.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_cluster::frame::{Refused, Sender, Settings};
-use thalweg_cluster::positions::{Mark, Position};
-use thalweg_kafka::{Bus, Compression, Producer, ProducerOptions};
+use thalweg_cluster::frame::{Refused, Sender, Settings, Spec};
+use thalweg_cluster::positions::{self, Mark, Position};
+use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
 use thalweg_types::{Batch, Error, Micros, Seq};
 
 use super::cut::StageCut;
@@ -24,6 +26,9 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// How long whoever sends waits until it tries again, where there is no broker.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
+
+/// Bytes that a client has beyond what is given to it.
+pub(super) const SPARE: usize = 4 << 20;
 
 /// A client that sends frames, and rings when something has happened to one. `queue` bounds the bytes that it holds.
 ///
@@ -41,6 +46,27 @@ pub(super) fn producer(bus: &dyn Bus, queue: usize, bell: &Arc<Bell>) -> Result<
     })?)
 }
 
+/// Hands the messages of a cut to a client; [`Sent::Full`] where that has no room for one of them.
+///
+/// # Errors
+/// As [`Producer::send`].
+pub(super) fn send(
+    producer: &mut dyn Producer,
+    topic: &str,
+    partition: u32,
+    cut: &Cut,
+    tag: u64,
+) -> Result<Sent, Error> {
+    for value in cut.messages() {
+        let partition = i32::try_from(partition).ok();
+        let message = Outgoing { topic, partition, key: None, value, headers: &[] };
+        if producer.send(&message, tag)? == Sent::Full {
+            return Ok(Sent::Full);
+        }
+    }
+    Ok(Sent::Taken)
+}
+
 /// A row: its order number here, and where it is in the sender's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct At {
@@ -56,6 +82,24 @@ struct Lane {
     waiting: VecDeque<At>,
     /// The frame on its way: its tag, its first row, its bytes.
     sent: Option<(u64, At, usize)>,
+    /// The text has gone before.
+    has_text: bool,
+}
+
+/// What is sent to a partition, in this order.
+pub(super) struct Cut {
+    pub(super) text: Option<Arc<[u8]>>,
+    pub(super) frame: Vec<u8>,
+}
+
+impl Cut {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &[u8]> {
+        self.text.as_deref().into_iter().chain([self.frame.as_slice()])
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.messages().map(<[u8]>::len).sum()
+    }
 }
 
 /// The rows of one sender that are not written yet.
@@ -65,20 +109,31 @@ pub(super) struct Lanes {
     in_flight: usize,
     /// The greatest event time of all rows.
     task_time: Option<Micros>,
+    /// The frame with the text.
+    text: Arc<[u8]>,
 }
 
 impl Lanes {
+    /// Lanes to the partitions of `stage`, whose rows `from` makes by the text `spec`.
+    ///
     /// `after` gives the mark of the last row that the sender has made for each partition before, `task_time` the greatest event
     /// time of all of these.
+    ///
+    /// # Errors
+    /// Where the text is longer than a frame holds.
     pub(super) fn new(
         stage: &StageCut,
-        sender: Sender,
+        (from, spec): (positions::Origin, &Spec),
         settings: Settings,
         after: impl Fn(u32) -> Mark,
         task_time: Option<Micros>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
+        let text = spec.encode(&settings);
+        let text = text.map_err(|error| Error::user(format!("the text of the job: {error}")))?.into();
+        let sender = Sender { spec: spec.number, origin: from, lineage: None };
         let lanes = (0..stage.partitions).map(|_| Lane::default()).collect();
-        Self { scatter: Scatter::new(stage, sender, settings, after), lanes, in_flight: 0, task_time }
+        let scatter = Scatter::new(stage, sender, settings, after);
+        Ok(Self { scatter, lanes, in_flight: 0, task_time, text })
     }
 
     pub(super) fn partitions(&self) -> u32 {
@@ -163,9 +218,9 @@ impl Lanes {
         }
     }
 
-    /// A frame for a partition that is sent as `tag`; `None` where there is nothing to send, or one is on its way. Where it
+    /// A frame for a partition, all of whose messages are sent as `tag`; `None` where there is nothing to send, or one is on its way. Where it
     /// `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by it.
-    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, tag: u64) -> Option<Vec<u8>> {
+    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, tag: u64) -> Option<Cut> {
         let lane = &mut self.lanes[partition as usize];
         if lane.sent.is_some() {
             return None;
@@ -175,9 +230,11 @@ impl Lanes {
         let frame = self.scatter.cut(partition, tells_time.then_some(first.time))?;
         let rows = before - self.scatter.rows(partition);
         lane.waiting.drain(..rows.min(lane.waiting.len()));
-        lane.sent = Some((tag, first, frame.len()));
-        self.in_flight += frame.len();
-        Some(frame)
+        let text = (!std::mem::replace(&mut lane.has_text, true)).then(|| Arc::clone(&self.text));
+        let cut = Cut { text, frame };
+        lane.sent = Some((tag, first, cut.bytes()));
+        self.in_flight += cut.bytes();
+        Some(cut)
     }
 }
 

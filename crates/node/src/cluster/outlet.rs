@@ -24,23 +24,20 @@ use arrow_array::{Array as _, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{DataType, SchemaRef};
 use arrow_select::concat::concat_batches;
 use bytes::{Buf as _, BufMut as _};
-use thalweg_cluster::frame::{Sender, Settings};
+use thalweg_cluster::frame::{Settings, Spec};
 use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
 use thalweg_connect::{OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{CyclePart, InputId, InputOrder, Operator, Output, TaskFactory, Waker, merge_batches};
-use thalweg_kafka::{Bus, Outgoing, Producer, Sent as Taken};
+use thalweg_kafka::{Bus, Producer, Sent as Taken};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
 use super::arrived::Arrived;
 use super::cut::StageCut;
-use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, producer};
+use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::scatter::Origin;
 
 /// How long a commit waits for the rows before it. The unit goes on from the commit before it then.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Bytes that the client has beyond what is given to it.
-const SPARE: usize = 4 << 20;
 
 /// Version of the position of the sink. Persisted.
 const VERSION: u8 = 1;
@@ -72,12 +69,7 @@ pub struct CarrierCounts {
 
 /// Sends the rows of all units of a stage on this node to the next one.
 pub struct Carrier {
-    /// The stage whose units send, and the one that gets their rows.
-    from: StageCut,
-    to: StageCut,
     topic: Arc<str>,
-    /// The number of the job's text.
-    spec: u64,
     bus: Arc<dyn Bus>,
     options: CarrierOptions,
     outlets: Mutex<Vec<Weak<Outlet>>>,
@@ -87,20 +79,10 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// A carrier of rows from the stage `from` to the next one, which reads `topic`; the job's text has the number `spec`.
-    pub fn new(
-        bus: Arc<dyn Bus>,
-        from: StageCut,
-        to: StageCut,
-        topic: impl Into<Arc<str>>,
-        spec: u64,
-        options: CarrierOptions,
-    ) -> Arc<Self> {
+    /// A carrier of rows to the stage that reads `topic`.
+    pub fn new(bus: Arc<dyn Bus>, topic: impl Into<Arc<str>>, options: CarrierOptions) -> Arc<Self> {
         Arc::new(Self {
-            from,
-            to,
             topic: topic.into(),
-            spec,
             bus,
             options,
             outlets: Mutex::default(),
@@ -114,9 +96,15 @@ impl Carrier {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sink of the unit of a partition, whose rows `arrived` knows.
-    pub(super) fn outlet(self: &Arc<Self>, partition: u32, arrived: Arc<Arrived>) -> Arc<dyn SinkPlugin> {
-        Arc::new(OutletPlugin { carrier: Arc::clone(self), partition, arrived })
+    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`.
+    pub(super) fn outlet(
+        self: &Arc<Self>,
+        unit: Sent,
+        to: StageCut,
+        spec: Arc<Spec>,
+        arrived: Arc<Arrived>,
+    ) -> Arc<dyn SinkPlugin> {
+        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived })
     }
 
     /// Ends [`Carrier::run`], which sends nothing more.
@@ -190,16 +178,9 @@ impl Carrier {
                 if in_flight >= self.options.in_flight {
                     return Ok(());
                 }
-                let Some(frame) = sending.lanes.cut(partition, true, *next_tag) else { continue };
-                in_flight += frame.len();
-                let message = Outgoing {
-                    topic: &self.topic,
-                    partition: i32::try_from(partition).ok(),
-                    key: None,
-                    value: &frame,
-                    headers: &[],
-                };
-                let sent = producer.send(&message, *next_tag)?;
+                let Some(cut) = sending.lanes.cut(partition, true, *next_tag) else { continue };
+                in_flight += cut.bytes();
+                let sent = send(producer, &self.topic, partition, &cut, *next_tag)?;
                 *next_tag += 1;
                 self.counts.frames.fetch_add(1, Ordering::Relaxed);
                 if sent == Taken::Full {
@@ -276,7 +257,9 @@ impl Outlet {
 /// The sink of a unit that sends: no job file names it.
 struct OutletPlugin {
     carrier: Arc<Carrier>,
-    partition: u32,
+    unit: Sent,
+    to: StageCut,
+    spec: Arc<Spec>,
     arrived: Arc<Arrived>,
 }
 
@@ -302,18 +285,15 @@ impl SinkPlugin for OutletPlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let Self { carrier, partition, arrived } = self;
-        let to = &carrier.to;
+        let Self { carrier, unit, to, spec, arrived } = self;
         let position = context.durable.and_then(|durable| durable.position);
         let (task_time, marks) = match position {
             Some(position) => read_position(&position, to.partitions)?,
             None => (None, vec![Mark::START; to.partitions as usize]),
         };
-        let origin = Sent::Unit { stage: carrier.from.place, partition: *partition };
-        let sender = Sender { spec: carrier.spec, origin, lineage: None };
         let after = |partition: u32| marks[partition as usize];
         let sending = Sending {
-            lanes: Lanes::new(to, sender, carrier.options.frames, after, task_time),
+            lanes: Lanes::new(to, (*unit, spec), carrier.options.frames, after, task_time)?,
             passed: 0,
             waker: None,
             failure: None,
@@ -321,7 +301,7 @@ impl SinkPlugin for OutletPlugin {
         let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new() });
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
-        let schema = Arc::clone(carrier.to.streams[0].arrow());
+        let schema = Arc::clone(to.streams[0].arrow());
         Ok(Box::new(move |_| {
             Ok(Box::new(OutletSink {
                 carrier: Arc::clone(&carrier),

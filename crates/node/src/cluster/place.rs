@@ -1,10 +1,11 @@
 //! Where a unit is in its partition, as its commit record keeps it ("docs/formats/unit.md").
 //!
-//! Layout (little-endian): version 2; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
+//! Layout (little-endian): version 3; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
 //! the last frame: 0, or 1, its offset 8 and its checksum 4; number of origins 4, and of each: kind 1 (0 unit, 1 door),
 //! stage 4 and partition 4 or incarnation 8, mark (offset 8, row 4, made 4), doors from the one whose last frame is oldest;
 //! number of units that have told their time 4, and of each: its origin as above, time 8, time of its last frame 8; the
-//! time that is held: 0, or 1 and the time 8.
+//! time that is held: 0, or 1 and the time 8; number of texts of the job that the log has named 4, and the number of each 8,
+//! ascending.
 
 use bytes::{Buf as _, BufMut as _};
 use thalweg_cluster::positions::{Mark, Origin, Position, Through};
@@ -12,8 +13,10 @@ use thalweg_cluster::times::{Times, Told};
 use thalweg_kafka::TopicId;
 use thalweg_types::Error;
 
+use super::texts::MAX_TEXTS;
+
 /// Persisted.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A frame that was read, so that another log in its place is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +35,20 @@ pub(super) struct Place {
     pub(super) last: Option<LastFrame>,
     pub(super) through: Through,
     pub(super) times: Times,
+    /// Numbers of texts of the job that the log has named, ascending: the highest [`MAX_TEXTS`] of them. The unit works by
+    /// the last.
+    pub(super) texts: Vec<u64>,
 }
 
 impl Place {
+    /// Takes note of a text that the log names; the number of one that is known no more, if there is one.
+    pub(super) fn name_text(&mut self, number: u64) -> Option<u64> {
+        if let Err(at) = self.texts.binary_search(&number) {
+            self.texts.insert(at, number);
+        }
+        (self.texts.len() > MAX_TEXTS).then(|| self.texts.remove(0))
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         out.put_slice(&self.topic.map_or([0; 16], |id| id.0));
@@ -64,6 +78,8 @@ impl Place {
         if let Some(held) = self.times.held() {
             out.put_i64_le(held);
         }
+        put_count(self.texts.len(), &mut out);
+        self.texts.iter().for_each(|number| out.put_u64_le(*number));
         out
     }
 
@@ -78,10 +94,10 @@ impl Place {
                 ))
                 .with_hint("run the version that wrote it, or a newer one"));
             }
-            Some(1) => {
-                return Err(Error::user(
-                    "the place of the unit has format version 1, which this program reads no more",
-                )
+            Some(older @ (1 | 2)) => {
+                return Err(Error::user(format!(
+                    "the place of the unit has format version {older}, which this program reads no more"
+                ))
                 .with_hint("remove the unit's folder: it reads its topic from the beginning"));
             }
             _ => return Err(damaged()),
@@ -145,7 +161,11 @@ fn read(mut rest: &[u8]) -> Option<Place> {
         _ => return None,
     };
     let (through, times) = (marks.into_iter().collect(), Times::restored(told, held));
-    rest.is_empty().then_some(Place { topic, position, last, through, times })
+    let count = rest.try_get_u32_le().ok()? as usize;
+    let texts = (0..count).map(|_| rest.try_get_u64_le().ok()).collect::<Option<Vec<u64>>>()?;
+    let is_in_order = texts.is_sorted_by(|before, after| before < after) && count <= MAX_TEXTS;
+    let place = Place { topic, position, last, through, times, texts };
+    (rest.is_empty() && is_in_order).then_some(place)
 }
 
 fn read_origin(rest: &mut &[u8]) -> Option<Origin> {
@@ -167,6 +187,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_highest_texts_stay_known() {
+        let mut place = Place::default();
+        assert_eq!([5, 2, 5, 9].map(|number| place.name_text(number)), [None; 4]);
+        assert_eq!(place.texts, [2, 5, 9]);
+        let gone: Vec<u64> = (10..20).filter_map(|number| place.name_text(number)).collect();
+        assert_eq!((gone, place.name_text(1)), (vec![2, 5, 9, 10, 11], Some(1)));
+        assert_eq!(place.texts, (12..20).collect::<Vec<u64>>());
+    }
+
+    #[test]
     fn a_place_comes_back_and_a_cut_longer_or_newer_one_is_none() {
         let mark = |offset, row, made| Mark { position: Position { offset, row }, made };
         let place = Place {
@@ -183,6 +213,7 @@ mod tests {
                 [(Origin::Unit { stage: 1, partition: 63 }, Told { time: -5, heard: 1 << 50 })],
                 Some(-7),
             ),
+            texts: vec![3, u64::MAX],
         };
         for place in [place, Place::default()] {
             let mut bytes = place.encode();

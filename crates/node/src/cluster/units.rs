@@ -3,17 +3,22 @@
 //! ```text
 //! jobs/JOB/units/STAGE/PARTITION/commit.log   as of any job; there is no order log and no journal
 //!                                tasks/…      state of its tasks
+//!                                texts/N      texts of the job that the log has named
 //! ```
+//!
+//! A unit works by the text that its log names ([`Texts`]); one whose log names none yet is opened by that of the job.
 //!
 //! They share the node's workers, one thread that commits, one client of the brokers and one budget for chunks, so a unit
 //! that is told nothing costs memory, and nothing else.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thalweg_flow::CycleSettings;
+use thalweg_cluster::frame::Spec;
+use thalweg_cluster::positions::Origin;
+use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
 use thalweg_types::Error;
@@ -23,8 +28,10 @@ use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
 use super::outlet::Carrier;
+use super::place::Place;
+use super::texts::{Kept, Texts};
 use crate::data_dir::{JobDir, JobLock};
-use crate::durable::CommitThread;
+use crate::durable::{self, CommitThread};
 use crate::node::{JobEnd, Node, RunningJob};
 use crate::starting::{CHUNK_MEMORY, Opened};
 
@@ -53,6 +60,7 @@ impl Default for UnitOptions {
 
 /// The units of a stage that run here.
 pub struct Units {
+    /// By the text of the job when they were opened.
     stage: StageCut,
     topic: Arc<str>,
     reader: Reader,
@@ -71,16 +79,21 @@ pub struct UnitsFolder {
     node: Arc<Node>,
     job: Arc<str>,
     folder: JobDir,
+    texts: Arc<Texts>,
+    /// The text of the job when this was opened.
+    spec: Arc<Spec>,
     _lock: JobLock,
 }
 
 impl UnitsFolder {
+    /// `spec` is the text of the job as of now.
+    ///
     /// # Errors
     /// Where another process has the folder, or it cannot be made.
-    pub fn open(node: Arc<Node>, job: &str) -> Result<Arc<Self>, Error> {
+    pub fn open(node: Arc<Node>, job: &str, texts: Arc<Texts>, spec: Arc<Spec>) -> Result<Arc<Self>, Error> {
         let folder = node.folder_of(job)?;
         let lock = folder.lock().map_err(|error| error.context(format!("start job {job:?}")))?;
-        Ok(Arc::new(Self { node, job: job.into(), folder, _lock: lock }))
+        Ok(Arc::new(Self { node, job: job.into(), folder, texts, spec, _lock: lock }))
     }
 }
 
@@ -93,20 +106,29 @@ pub struct Unit {
     pub is_active: Arc<AtomicBool>,
 }
 
+impl Unit {
+    /// Whether it has ended where its log goes on with another text of the job.
+    pub(super) fn goes_on(&self) -> bool {
+        self.job.state() == JobState::Done && self.counts.has_met.load(Ordering::Relaxed)
+    }
+}
+
 impl Units {
-    /// The units of a stage that reads `topic`; none of them runs yet. Where there is a next stage, `carrier` sends their rows.
+    /// The units of the stage at a place of the chain, which reads `topic`; none of them runs yet. Where there is a next stage,
+    /// `carrier` sends their rows.
     ///
     /// # Errors
-    /// Where a setting of the client is wrong, or there is no thread.
+    /// Where the text has no such stage, a setting of the client is wrong, or there is no thread.
     pub fn open(
         folder: Arc<UnitsFolder>,
-        stage: StageCut,
+        place: usize,
         bus: Arc<dyn Bus>,
         topic: impl Into<Arc<str>>,
         carrier: Option<Arc<Carrier>>,
         options: UnitOptions,
     ) -> Result<Self, Error> {
         let job = &folder.job;
+        let stage = folder.texts.stage(&folder.spec, place)?;
         let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"))?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
@@ -140,30 +162,73 @@ impl Units {
         let counts = Arc::<InboxCounts>::default();
         let is_active = Arc::new(AtomicBool::new(active));
         let number = i32::try_from(partition).map_err(|_| Error::internal("a partition above 2^31 − 1"))?;
+        let folder = self.folder.folder.unit(&self.stage.name, partition)?;
+        let site = self.folder.node.site();
+        let kept = Kept::of(&folder, &site.fs);
+        let spec = self.text_of(partition, &folder, &kept)?;
+        let cut = self.folder.texts.cut(&spec)?;
+        let place = self.stage.place as usize;
+        let stage = self.folder.texts.stage(&spec, place)?;
         let arrived = Arc::<Arrived>::default();
-        let post = self.options.post.clone().filter(|_| self.stage.answers());
+        let post = self.options.post.clone().filter(|_| stage.answers());
         let goes = match (&self.carrier, post) {
             (Some(_), _) => Goes::On,
             (None, Some(post)) => Goes::Answers(post, Arc::clone(&is_active)),
             (None, None) => Goes::Nowhere,
         };
-        let outlet = self.carrier.as_ref().map(|carrier| carrier.outlet(partition, Arc::clone(&arrived)));
+        let outlet = match (&self.carrier, cut.stages.get(place + 1)) {
+            (None, _) => None,
+            (Some(carrier), Some(next)) => {
+                let unit = Origin::Unit { stage: stage.place, partition };
+                Some(carrier.outlet(unit, next.clone(), Arc::clone(&spec), Arc::clone(&arrived)))
+            }
+            (Some(_), None) => {
+                return Err(Error::internal(format!("text {} of the job has no next stage", spec.number)));
+            }
+        };
         let plugin = InboxPlugin(Input {
             reader: self.reader.clone(),
             of: TopicPartition::new(Arc::clone(&self.topic), number),
-            stage: self.stage.clone(),
+            stage: stage.clone(),
+            text: spec.number,
+            texts: Arc::clone(&self.folder.texts),
+            kept,
             counts: Arc::clone(&counts),
             goes,
             arrived,
         });
-        let mut job = self.stage.job(partition, Arc::new(plugin), outlet);
+        let mut job = stage.job(partition, Arc::new(plugin), outlet);
         job.cycle = self.options.cycle;
-        let folder = self.folder.folder.unit(&self.stage.name, partition)?;
-        let site = self.folder.node.site();
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
         let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
         Ok(Arc::new(Unit { partition, job, counts, is_active }))
+    }
+
+    /// The text by which the last commit of a unit is to be gone on from.
+    fn text_of(&self, partition: u32, folder: &JobDir, kept: &Kept) -> Result<Arc<Spec>, Error> {
+        let name = self.stage.unit_name(partition);
+        let record = durable::look(&*self.folder.node.site().fs, &name, folder)?;
+        let Some(source) = record.as_ref().and_then(|record| record.sources.first()) else {
+            return Ok(Arc::clone(&self.folder.spec));
+        };
+        let texts = match source.place.0.is_empty() {
+            true => Vec::new(),
+            false => Place::decode(&source.place.0)?.texts,
+        };
+        texts.first().into_iter().for_each(|lowest| kept.forget_below(*lowest));
+        texts.last().map_or_else(|| Ok(Arc::clone(&self.folder.spec)), |highest| kept.read(*highest))
+    }
+
+    /// Opens units again whose logs go on with another text of the job, by that. Those that do not start are given as errors.
+    pub fn go_on(&self) -> Vec<Error> {
+        let met: Vec<Arc<Unit>> = self.list().into_iter().filter(|unit| unit.goes_on()).collect();
+        let again = met.into_iter().filter_map(|unit| {
+            self.stop(unit.partition)
+                .and_then(|_| self.start(unit.partition, unit.is_active.load(Ordering::Relaxed)))
+                .err()
+        });
+        again.collect()
     }
 
     /// The units that were started and not stopped, those that have failed among them.

@@ -193,6 +193,15 @@ pub(crate) fn check(record: &CommitRecord, job: &CheckedJob) -> Result<(), Error
     identity::check(&record.job, &identity::of(job), &job.name)
 }
 
+/// Whether a job may go on with the state that another text of it has kept.
+///
+/// # Errors
+/// Of class user where it has been changed in a way that its state does not survive.
+#[cfg(feature = "cluster")]
+pub(crate) fn check_change(before: &CheckedJob, now: &CheckedJob) -> Result<(), Error> {
+    identity::check(&identity::of(before), &identity::of(now), &now.name)
+}
+
 /// Names and types of the operators that kept state when a commit was made.
 pub(crate) fn operators_of(record: &CommitRecord) -> impl Iterator<Item = (&str, &str)> {
     identity::operators(&record.job)
