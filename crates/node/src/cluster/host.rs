@@ -165,6 +165,8 @@ struct PlacedStage {
     carrier: Option<Arc<Carrier>>,
     /// When a unit that did not start is tried again.
     again: BTreeMap<u32, Instant>,
+    /// Units that can go on from nothing that is here or in the store.
+    lost: BTreeSet<u32>,
     /// Units that the plan has given to another node, and since when.
     leaving: BTreeMap<u32, Instant>,
     /// Rows of each unit at the last look.
@@ -259,7 +261,9 @@ impl Cluster {
 
     /// The cluster as this node sees it, for whoever shows it; does not keep the node in the cluster.
     pub fn view(&self) -> Arc<dyn ClusterView> {
-        Arc::new(View::new(Arc::clone(&self.shared.member), Arc::clone(&self.shared.board)))
+        let Shared { member, board, options, .. } = &*self.shared;
+        let snapshots = options.units.snapshots.as_ref().map(|snapshots| Arc::clone(&snapshots.counts));
+        Arc::new(View::new(Arc::clone(member), Arc::clone(board), snapshots))
     }
 
     pub fn name(&self) -> &Name {
@@ -438,7 +442,7 @@ impl Shared {
                 Arc::clone(&self.bus),
                 topic(stage),
                 carrier.clone(),
-                UnitOptions { post: Some(Arc::clone(&post)), ..self.options.units.clone() },
+                UnitOptions { post: Some(Arc::clone(&post)), spec: number, ..self.options.units.clone() },
             )?;
             stages.push(PlacedStage {
                 name: Name::new(&stage.name)
@@ -446,6 +450,7 @@ impl Shared {
                 units,
                 carrier,
                 again: BTreeMap::new(),
+                lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
                 rows: BTreeMap::new(),
                 looked: Instant::now(),
@@ -495,10 +500,14 @@ impl PlacedStage {
     fn report(&mut self, job: &Name, reports: &mut Vec<Report>, trouble: &mut BTreeSet<UnitName>) {
         let passed = self.looked.elapsed().as_secs_f64().max(0.001);
         self.looked = Instant::now();
+        let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
+        trouble.extend(self.lost.iter().map(|partition| name(*partition)));
         for unit in self.units.list() {
-            let name = UnitName { job: job.clone(), stage: self.name.clone(), partition: unit.partition };
+            let name = name(unit.partition);
             if unit.job.state().is_final() {
-                trouble.insert(name);
+                if !self.units.is_restoring(unit.partition) {
+                    trouble.insert(name);
+                }
                 continue;
             }
             let counts = &unit.counts;
@@ -534,6 +543,7 @@ fn place_units(
         .collect();
     for unit in placed.units.list() {
         let Some(is_active) = wanted.get(&unit.partition) else {
+            unit.is_planned.store(false, Ordering::Relaxed);
             let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
             if since.elapsed() >= GRACE || unit.job.state().is_final() {
                 placed.leaving.remove(&unit.partition);
@@ -547,7 +557,9 @@ fn place_units(
         };
         placed.leaving.remove(&unit.partition);
         unit.is_active.store(*is_active, Ordering::Relaxed);
+        unit.is_planned.store(*is_active, Ordering::Relaxed);
     }
+    placed.lost.retain(|partition| wanted.contains_key(partition));
     for (partition, is_active) in wanted {
         let runs = placed
             .units
@@ -557,8 +569,21 @@ fn place_units(
         if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
             continue;
         }
-        if let Err(error) = placed.units.start(partition, is_active) {
-            tracing::error!(error = error.chain(), "a unit does not start here");
+        let started = match placed.units.is_ready(partition) {
+            Ok(false) => continue,
+            Ok(true) => placed.units.start(partition, is_active).map(drop),
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(()) => {
+                placed.lost.remove(&partition);
+            }
+            Err(error) => {
+                tracing::error!(error = error.chain(), "a unit does not start here");
+                if placed.units.has_store() {
+                    placed.lost.insert(partition);
+                }
+            }
         }
         // One that fails at once is not started in a spin.
         placed.again.insert(partition, Instant::now() + AGAIN);

@@ -22,7 +22,9 @@ use arrow_select::concat::concat_batches;
 use thalweg_cluster::frame::{Frame, FrameError, RowFrame, checksum};
 use thalweg_cluster::positions::{Mark, Position, Verdict};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
-use thalweg_flow::{Command, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker};
+use thalweg_flow::{
+    Command, CommitView, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
+};
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
@@ -85,6 +87,8 @@ pub struct InboxCounts {
     pub is_known: AtomicBool,
     /// When the broker appended the message that was read last, in microseconds since 1970; 0 before the first.
     pub appended: AtomicI64,
+    /// Bytes of the messages that were read.
+    pub bytes: AtomicU64,
 }
 
 /// What a unit reads.
@@ -96,6 +100,8 @@ pub(super) struct Input {
     pub(super) goes: Goes,
     /// Where rows came from that somebody asks for.
     pub(super) arrived: Arc<Arrived>,
+    /// What hears of the unit's commits.
+    pub(super) on_commit: Option<CommitView>,
 }
 
 /// What a unit makes of its rows.
@@ -134,7 +140,7 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, stage, counts, goes, arrived } = &self.0;
+        let Input { reader, of, stage, counts, goes, arrived, on_commit } = &self.0;
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -152,6 +158,7 @@ impl SourcePlugin for InboxPlugin {
             goes: goes.clone(),
             arrived: Arc::clone(arrived),
             told: None,
+            on_commit: on_commit.clone(),
         };
         let arrow = |streams: &[Schema]| streams.iter().map(|stream| Arc::clone(stream.arrow())).collect();
         let decoding = Arc::new(Decoding {
@@ -229,6 +236,7 @@ struct Inbox {
     arrived: Arc<Arrived>,
     /// Frames of the block that was just told, if somebody asks for them.
     told: Option<Arc<Vec<TakenFrame>>>,
+    on_commit: Option<CommitView>,
 }
 
 impl Inbox {
@@ -351,6 +359,7 @@ impl Inbox {
         self.place.last = Some(LastFrame { offset: held.offset, checksum: held.checksum });
         self.counts.position.store(held.offset + 1, Ordering::Relaxed);
         self.counts.appended.store(held.appended, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(held.bytes as u64, Ordering::Relaxed);
     }
 
     /// The time by which the rows of a message are judged, where the job has not been told it.
@@ -523,6 +532,10 @@ impl Source for Inbox {
 
     fn drain(&mut self) {
         self.is_draining = true;
+    }
+
+    fn on_commit(&self) -> Option<CommitView> {
+        self.on_commit.clone()
     }
 }
 
