@@ -174,6 +174,11 @@ pub(crate) struct Run {
     #[cfg(feature = "cluster")]
     #[arg(long, value_name = "N", requires = "cluster", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) capacity: u32,
+    /// Keep snapshots of units in this folder, which all nodes of the cluster share: file:///PATH. A node without a unit's data
+    /// takes it from there, and what no snapshot needs is deleted from the topics of stages.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "URL", requires = "cluster")]
+    pub(crate) snapshots: Option<thalweg_node::cluster::StoreAddress>,
     /// Worker threads; as many as there are cores by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use thalweg_cluster::control::{Name, Text};
 use thalweg_node::cluster::{
-    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
-    control_topic, cut_for, reply_topic, stage_topic,
+    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorOptions, MemberOptions, SnapshotOptions,
+    Snapshots, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
 };
 use thalweg_node::{CheckedJob, Node};
 use thalweg_types::Error;
@@ -45,7 +45,8 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<Str
     topics.push(format!("{} (1 partition, for each node)", reply_topic(prefix, "NODE")));
     Ok(format!(
         "on a cluster\n  where records enter (any node): {above}\n{stages}  topics: {}\n  copies of each partition: {}; \
-         {}\n  rights at the brokers: CREATE, DESCRIBE, READ and WRITE on topics {prefix}.*\n",
+         {}\n  rights at the brokers: CREATE, DESCRIBE, READ and WRITE on topics {prefix}.*; with --snapshots DELETE, too\n  records of \
+         stages: kept for ever; with --snapshots until the third newest snapshot of their unit needs them no more\n",
         topics.join(", "),
         address.replication,
         address.survives(),
@@ -121,6 +122,11 @@ fn options(address: &ClusterAddress, args: &Run) -> Result<ClusterOptions, Error
     let text = |what: &str, text: &str| {
         Text::new(text).ok_or_else(|| Error::user(format!("{what}: {text:?} is too long, or empty")))
     };
+    let snapshots = args.snapshots.as_ref().map(|address| {
+        let store = address.open().map_err(|error| error.context("--snapshots"))?;
+        Snapshots::start(Arc::new(store), SnapshotOptions::default())
+    });
+    let snapshots = snapshots.transpose()?;
     let listen = args.listen.map(|address| address.to_string()).unwrap_or_default();
     Ok(ClusterOptions {
         member: MemberOptions {
@@ -132,7 +138,7 @@ fn options(address: &ClusterAddress, args: &Run) -> Result<ClusterOptions, Error
             replication: address.replication,
         },
         partitions: address.partitions,
-        units: UnitOptions::default(),
+        units: UnitOptions { snapshots, ..UnitOptions::default() },
         door: DoorOptions::default(),
         carrier: CarrierOptions::default(),
     })

@@ -186,6 +186,9 @@ figures! {
         /// Units that this node follows without answering.
         units_followed: u64, sum, Gauge, Count, "thalweg_cluster_followed_units",
         "For long: a unit does not catch up; see `thalweg_unit_lag`";
+        /// Bytes of snapshots that units of this node have still to fetch before they start.
+        restore_bytes_left: u64, sum, Gauge, Bytes, "thalweg_restore_left_bytes",
+        "It does not fall: look at the store of snapshots";
         /// Units of this node without series, as there are more than 4,096.
         omitted: u64, sum, Gauge, Count, "thalweg_cluster_omitted_units", "Run more nodes";
     }
@@ -219,6 +222,11 @@ figures! {
         /// Seconds since its last commit in this process; none before. One that reads nothing commits nothing.
         commit_age as "commit_age_seconds": Option<Duration>, most, Gauge, Seconds, "thalweg_unit_commit_age_seconds",
         "It grows although rows come: look at the disk. A restart reads the log from the last commit on";
+        /// Offset of the message from which the newest snapshot goes on that this process took of it; none before.
+        snapshot_position: Option<u64>, most, Gauge, Count, "thalweg_unit_snapshot_position", "";
+        /// Seconds since then. A unit that reads nothing has no new one.
+        snapshot_age as "snapshot_age_seconds": Option<Duration>, most, Gauge, Seconds, "thalweg_unit_snapshot_age_seconds",
+        "It grows although rows come: the log of the node says why. Nothing is deleted from the unit's log meanwhile";
     }
 }
 

@@ -13,7 +13,7 @@ use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Stage, U
 use thalweg_cluster::fold::{Job, Membership as _, Standing, State};
 use thalweg_cluster::frame::Spec;
 use thalweg_kafka::Bus;
-use thalweg_types::{Error, SEMANTICS};
+use thalweg_types::{Class, Error, SEMANTICS};
 
 use super::answering::{Post, reply_topic};
 use super::cut::{Cut, StageCut, cut, join};
@@ -179,6 +179,8 @@ struct PlacedStage {
     carrier: Option<Arc<Carrier>>,
     /// When a unit that did not start is tried again.
     again: BTreeMap<u32, Instant>,
+    /// Units that can go on from nothing that is here or in the store.
+    lost: BTreeSet<u32>,
     /// Units that the plan has given to another node, and since when.
     leaving: BTreeMap<u32, Instant>,
     /// Rows of each unit at the last look.
@@ -273,7 +275,9 @@ impl Cluster {
 
     /// The cluster as this node sees it, for whoever shows it; does not keep the node in the cluster.
     pub fn view(&self) -> Arc<dyn ClusterView> {
-        Arc::new(View::new(Arc::clone(&self.shared.member), Arc::clone(&self.shared.board)))
+        let Shared { member, board, options, .. } = &*self.shared;
+        let snapshots = options.units.snapshots.as_ref().map(|snapshots| Arc::clone(&snapshots.counts));
+        Arc::new(View::new(Arc::clone(member), Arc::clone(board), snapshots))
     }
 
     pub fn name(&self) -> &Name {
@@ -451,6 +455,10 @@ impl Shared {
             match outcome {
                 Ok(()) if is_new => tracing::info!(job = %name, number, "the job runs on this node"),
                 Ok(()) => tracing::info!(job = %name, number, "records enter by a new text of the job"),
+                Err(error) if error.class() == Class::External => {
+                    tried.insert(name.clone(), Instant::now());
+                    tracing::warn!(job = %name, number, error = error.chain(), "the job does not run on this node yet");
+                }
                 Err(error) => {
                     tried.insert(name.clone(), Instant::now());
                     tracing::error!(job = %name, number, error = error.chain(), "the job does not run on this node");
@@ -499,6 +507,7 @@ impl Shared {
                 units,
                 carrier,
                 again: BTreeMap::new(),
+                lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
                 rows: BTreeMap::new(),
                 looked: Instant::now(),
@@ -558,11 +567,15 @@ impl PlacedStage {
     fn report(&mut self, job: &Name, reports: &mut Vec<Report>, trouble: &mut BTreeSet<UnitName>) {
         let passed = self.looked.elapsed().as_secs_f64().max(0.001);
         self.looked = Instant::now();
+        let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
+        trouble.extend(self.lost.iter().map(|partition| name(*partition)));
         for unit in self.units.list() {
-            let name = UnitName { job: job.clone(), stage: self.name.clone(), partition: unit.partition };
+            let name = name(unit.partition);
             // One that has only met another text is opened again at once.
-            if unit.job.state().is_final() && !unit.goes_on() {
-                trouble.insert(name);
+            if unit.job.state().is_final() {
+                if !self.units.is_restoring(unit.partition) && !unit.goes_on() {
+                    trouble.insert(name);
+                }
                 continue;
             }
             let counts = &unit.counts;
@@ -598,6 +611,7 @@ fn place_units(
         .collect();
     for unit in placed.units.list() {
         let Some(is_active) = wanted.get(&unit.partition) else {
+            unit.is_planned.store(false, Ordering::Relaxed);
             let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
             if since.elapsed() >= GRACE || unit.job.state().is_final() {
                 placed.leaving.remove(&unit.partition);
@@ -611,7 +625,9 @@ fn place_units(
         };
         placed.leaving.remove(&unit.partition);
         unit.is_active.store(*is_active, Ordering::Relaxed);
+        unit.is_planned.store(*is_active, Ordering::Relaxed);
     }
+    placed.lost.retain(|partition| wanted.contains_key(partition));
     for (partition, is_active) in wanted {
         let runs = placed
             .units
@@ -621,8 +637,21 @@ fn place_units(
         if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
             continue;
         }
-        if let Err(error) = placed.units.start(partition, is_active) {
-            tracing::error!(error = error.chain(), "a unit does not start here");
+        let started = match placed.units.is_ready(partition) {
+            Ok(false) => continue,
+            Ok(true) => placed.units.start(partition, is_active).map(drop),
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(()) => {
+                placed.lost.remove(&partition);
+            }
+            Err(error) => {
+                tracing::error!(error = error.chain(), "a unit does not start here");
+                if placed.units.has_store() {
+                    placed.lost.insert(partition);
+                }
+            }
         }
         // One that fails at once is not started in a spin.
         placed.again.insert(partition, Instant::now() + AGAIN);
@@ -644,6 +673,10 @@ fn end(placed: Placed, is_crash: bool) {
                 tracing::warn!(error = error.chain(), "a unit of a job that ends");
             }
         }
+    }
+    // Those that run still are over before what carries their rows is, and do not fail for it.
+    for unit in stages.iter().flat_map(|stage| stage.units.list()) {
+        unit.job.abort();
     }
     stages.iter().filter_map(|stage| stage.carrier.as_ref()).for_each(|carrier| carrier.end());
     for thread in carriers {

@@ -25,7 +25,9 @@ use arrow_select::concat::concat_batches;
 use thalweg_cluster::frame::{Frame, FrameError, RowFrame, Spec, checksum};
 use thalweg_cluster::positions::{Mark, Position, Verdict};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
-use thalweg_flow::{Command, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker};
+use thalweg_flow::{
+    Command, CommitView, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
+};
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
@@ -91,6 +93,8 @@ pub struct InboxCounts {
     pub appended: AtomicI64,
     /// The log goes on with another text of the job, by which the unit has to be opened.
     pub has_met: AtomicBool,
+    /// Bytes of the messages that were read.
+    pub bytes: AtomicU64,
 }
 
 /// What a unit reads.
@@ -106,6 +110,8 @@ pub(super) struct Input {
     pub(super) goes: Goes,
     /// Where rows came from that somebody asks for.
     pub(super) arrived: Arc<Arrived>,
+    /// What hears of the unit's commits.
+    pub(super) on_commit: Option<CommitView>,
 }
 
 /// What a unit makes of its rows.
@@ -144,7 +150,7 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, stage, text, texts, kept, counts, goes, arrived } = &self.0;
+        let Input { reader, of, stage, text, texts, kept, counts, goes, arrived, on_commit } = &self.0;
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -169,6 +175,7 @@ impl SourcePlugin for InboxPlugin {
             goes: goes.clone(),
             arrived: Arc::clone(arrived),
             told: None,
+            on_commit: on_commit.clone(),
         };
         let arrow = |streams: &[Schema]| streams.iter().map(|stream| Arc::clone(stream.arrow())).collect();
         let decoding = Arc::new(Decoding {
@@ -258,6 +265,7 @@ struct Inbox {
     arrived: Arc<Arrived>,
     /// Frames of the block that was just told, if somebody asks for them.
     told: Option<Arc<Vec<TakenFrame>>>,
+    on_commit: Option<CommitView>,
 }
 
 impl Inbox {
@@ -368,7 +376,10 @@ impl Inbox {
             (None, Err(error)) if error.problem == Problem::OutOfRange => {
                 let message = format!("the unit's place in {of} is gone: {error}");
                 Err(Error::corrupt(message)
-                    .with_hint("nothing may be deleted from the topic of a stage: set its `retention.ms` and `retention.bytes` to -1"))
+                    .with_hint(
+                        "nobody but the nodes may delete from the topic of a stage, and they do so below kept snapshots alone: set its \
+                         `retention.ms` and `retention.bytes` to -1, and give all nodes the same --snapshots",
+                    ))
             }
             (None, Err(error)) => Err(error.into()),
         }
@@ -380,6 +391,7 @@ impl Inbox {
         self.place.last = Some(LastFrame { offset: held.offset, checksum: held.checksum });
         self.counts.position.store(held.offset + 1, Ordering::Relaxed);
         self.counts.appended.store(held.appended, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(held.bytes as u64, Ordering::Relaxed);
     }
 
     /// The time by which the rows of a message are judged, where the job has not been told it.
@@ -599,6 +611,10 @@ impl Source for Inbox {
 
     fn drain(&mut self) {
         self.is_draining = true;
+    }
+
+    fn on_commit(&self) -> Option<CommitView> {
+        self.on_commit.clone()
     }
 }
 

@@ -369,7 +369,9 @@ impl Run {
         let state = self.fold.state();
         let name = &member.options.name;
         let drains = state.member(name).is_none_or(|me| me.drains);
-        if drains && state.active_units(name).is_empty() && !self.has_left {
+        // Nobody is there to hand anything over to.
+        let is_last = state.members().all(|(other, member)| other == name || member.drains);
+        if drains && (is_last || state.active_units(name).is_empty()) && !self.has_left {
             let leave = Record::Leave(Leave { process: member.process.clone() });
             self.append(member, &leave);
         }

@@ -12,9 +12,9 @@
 //!
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. An operator of several keys is a
 //! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
-//! log, and `host` runs what it says. `view` shows both.
+//! log, and `host` runs what it says. `view` shows both. `snapshot` keeps copies of units' folders where all nodes reach them.
 //!
-//! Not here yet: several operators with keys, state that comes from another node.
+//! Not here yet: several operators with keys, state that comes from another node directly.
 
 mod address;
 mod answering;
@@ -29,6 +29,7 @@ mod outlet;
 mod overdue;
 mod place;
 mod scatter;
+mod snapshot;
 mod texts;
 mod units;
 mod view;
@@ -43,6 +44,7 @@ pub use inbox::{InboxCounts, Reader};
 pub use member::{Member, MemberOptions, Work, control_topic, make_topic};
 pub use outlet::{Carrier, CarrierCounts, CarrierOptions};
 pub use scatter::{Origin, Scatter};
+pub use snapshot::{FolderStore, Kept, SnapshotCounts, SnapshotOptions, Snapshots, Store, StoreAddress};
 pub use texts::Texts;
 pub use units::{Unit, UnitOptions, Units, UnitsFolder};
 pub use wire::wire_schema;

@@ -4,6 +4,7 @@
 //! jobs/JOB/units/STAGE/PARTITION/commit.log   as of any job; there is no order log and no journal
 //!                                tasks/…      state of its tasks
 //!                                texts/N      texts of the job that the log has named
+//!                                lineage      where there is a store of snapshots
 //! ```
 //!
 //! A unit works by the text that its log names ([`Texts`]); one whose log names none yet is opened by that of the job.
@@ -29,7 +30,8 @@ use super::cut::StageCut;
 use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
 use super::outlet::Carrier;
 use super::place::Place;
-use super::texts::{Kept, Texts};
+use super::snapshot::{OfStage, Snapshots, StageSnapshots, UnitSnapshots};
+use super::texts::{self, Texts};
 use crate::data_dir::{JobDir, JobLock};
 use crate::durable::{self, CommitThread};
 use crate::node::{JobEnd, Node, RunningJob};
@@ -48,13 +50,15 @@ pub struct UnitOptions {
     pub queue: usize,
     /// Sends answers to doors; `None`: nobody gets any.
     pub post: Option<Arc<Post>>,
+    /// Takes snapshots of the units, and restores them; `None`: a unit without its folder reads its log from the beginning.
+    pub snapshots: Option<Arc<Snapshots>>,
 }
 
 impl Default for UnitOptions {
     fn default() -> Self {
         let cycle =
             CycleSettings { every: Some(Duration::from_secs(10)), bytes: Some(256 << 20), records: None };
-        Self { cycle, queue: 1 << 20, post: None }
+        Self { cycle, queue: 1 << 20, post: None, snapshots: None }
     }
 }
 
@@ -72,6 +76,7 @@ pub struct Units {
     running: Mutex<BTreeMap<u32, Arc<Unit>>>,
     /// Where its rows go, where there is a next stage.
     carrier: Option<Arc<Carrier>>,
+    snapshots: Option<StageSnapshots>,
 }
 
 /// A job's folder on a node, with the units of all its stages in it; no other process has it meanwhile.
@@ -104,6 +109,9 @@ pub struct Unit {
     pub counts: Arc<InboxCounts>,
     /// Whether it sends answers; one that follows does not.
     pub is_active: Arc<AtomicBool>,
+    /// Whether the plan in force has it active here: one that goes elsewhere still answers for a while.
+    pub is_planned: Arc<AtomicBool>,
+    pub(super) snapshots: Option<Arc<UnitSnapshots>>,
 }
 
 impl Unit {
@@ -129,11 +137,24 @@ impl Units {
     ) -> Result<Self, Error> {
         let job = &folder.job;
         let stage = folder.texts.stage(&folder.spec, place)?;
+        let topic: Arc<str> = topic.into();
+        let snapshots = options.snapshots.clone().map(|shared| {
+            let of = OfStage {
+                bus: Arc::clone(&bus),
+                fs: Arc::clone(&folder.node.site().fs),
+                topic: Arc::clone(&topic),
+                job: Arc::clone(job),
+                stage: Arc::from(&*stage.name),
+                folder: folder.folder.clone(),
+            };
+            StageSnapshots::open(shared, of)
+        });
+        let snapshots = snapshots.transpose()?;
         let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"))?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
-        let (topic, running) = (topic.into(), Mutex::default());
-        Ok(Self { stage, topic, reader, options, folder, thread, chunks, running, carrier })
+        let running = Mutex::default();
+        Ok(Self { stage, topic, reader, options, folder, thread, chunks, running, carrier, snapshots })
     }
 
     /// Starts the unit of a partition, or goes on with it from its last commit. One that is not `active` sends no answers.
@@ -152,20 +173,45 @@ impl Units {
         if running.get(&partition).is_some_and(|unit| !unit.job.state().is_final()) {
             return Err(Error::internal(format!("unit {}/{partition} runs already", stage.name)));
         }
-        let unit = self.start_unit(partition, active);
+        // Here it waits for the fetch: who must not asks `is_ready` first.
+        let restored = self.snapshots.as_ref().map_or(Ok(()), |snapshots| snapshots.restore_now(partition));
+        let unit = restored.and_then(|()| self.start_unit(partition, active));
         let unit = unit.map_err(|error| error.context(format!("start unit {}/{partition}", stage.name)))?;
         running.insert(partition, Arc::clone(&unit));
         Ok(unit)
     }
 
+    /// Whether a unit that does not run can be started at once; where it has to be restored first, that begins.
+    ///
+    /// # Errors
+    /// Where it can go on from nothing, and the log has lost its beginning; damage, the disk's errors, those of the store.
+    pub fn is_ready(&self, partition: u32) -> Result<bool, Error> {
+        let ready = self.snapshots.as_ref().map_or(Ok(true), |snapshots| snapshots.is_ready(partition));
+        ready.map_err(|error| error.context(format!("restore unit {}/{partition}", self.stage.name)))
+    }
+
+    /// Whether a unit is being restored.
+    pub fn is_restoring(&self, partition: u32) -> bool {
+        self.snapshots.as_ref().is_some_and(|snapshots| snapshots.is_restoring(partition))
+    }
+
+    /// Whether there is a store of snapshots.
+    pub fn has_store(&self) -> bool {
+        self.snapshots.is_some()
+    }
+
     fn start_unit(&self, partition: u32, active: bool) -> Result<Arc<Unit>, Error> {
         let counts = Arc::<InboxCounts>::default();
         let is_active = Arc::new(AtomicBool::new(active));
+        let is_planned = Arc::new(AtomicBool::new(active));
         let number = i32::try_from(partition).map_err(|_| Error::internal("a partition above 2^31 − 1"))?;
         let folder = self.folder.folder.unit(&self.stage.name, partition)?;
         let site = self.folder.node.site();
-        let kept = Kept::of(&folder, &site.fs);
+        let kept = texts::Kept::of(&folder, &site.fs);
         let spec = self.text_of(partition, &folder, &kept)?;
+        let snapshots = self.snapshots.as_ref();
+        let snapshots =
+            snapshots.map(|of| of.begin(partition, spec.number, &counts, &is_planned)).transpose()?;
         let cut = self.folder.texts.cut(&spec)?;
         let place = self.stage.place as usize;
         let stage = self.folder.texts.stage(&spec, place)?;
@@ -196,17 +242,18 @@ impl Units {
             counts: Arc::clone(&counts),
             goes,
             arrived,
+            on_commit: snapshots.as_ref().map(UnitSnapshots::on_commit),
         });
         let mut job = stage.job(partition, Arc::new(plugin), outlet);
         job.cycle = self.options.cycle;
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
         let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
-        Ok(Arc::new(Unit { partition, job, counts, is_active }))
+        Ok(Arc::new(Unit { partition, job, counts, is_active, is_planned, snapshots }))
     }
 
     /// The text by which the last commit of a unit is to be gone on from.
-    fn text_of(&self, partition: u32, folder: &JobDir, kept: &Kept) -> Result<Arc<Spec>, Error> {
+    fn text_of(&self, partition: u32, folder: &JobDir, kept: &texts::Kept) -> Result<Arc<Spec>, Error> {
         let name = self.stage.unit_name(partition);
         let record = durable::look(&*self.folder.node.site().fs, &name, folder)?;
         let Some(source) = record.as_ref().and_then(|record| record.sources.first()) else {

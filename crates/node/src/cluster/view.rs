@@ -19,6 +19,7 @@ use super::door::Door;
 use super::inbox::InboxCounts;
 use super::member::Member;
 use super::overdue::whereabouts;
+use super::snapshot::SnapshotCounts;
 use super::units::Unit;
 use crate::cluster_view::{
     ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, MOST_UNITS, MemberSnapshot,
@@ -154,11 +155,17 @@ pub(super) fn locator(
 pub(super) struct View {
     member: Arc<Member>,
     board: Arc<Board>,
+    /// Of the node, where it has a store.
+    snapshots: Option<Arc<SnapshotCounts>>,
 }
 
 impl View {
-    pub(super) fn new(member: Arc<Member>, board: Arc<Board>) -> Self {
-        Self { member, board }
+    pub(super) fn new(
+        member: Arc<Member>,
+        board: Arc<Board>,
+        snapshots: Option<Arc<SnapshotCounts>>,
+    ) -> Self {
+        Self { member, board, snapshots }
     }
 
     fn age(&self, name: &Name) -> Option<Duration> {
@@ -255,6 +262,10 @@ impl ClusterView for View {
             beat_age: self.age(me),
             units_active: active,
             units_followed: followed,
+            restore_bytes_left: self
+                .snapshots
+                .as_ref()
+                .map_or(0, |counts| counts.restore_left.load(Ordering::Relaxed)),
             omitted,
         };
         NodeFigures { cluster, doors, units }
@@ -395,6 +406,7 @@ fn unit_figures(unit: &Unit, now: Micros) -> UnitFigures {
     let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
     let committed = unit.job.cycles().and_then(|cycles| cycles.committed_at);
     let (lag, lag_seconds) = lag(counts, now);
+    let snapshot = unit.snapshots.as_ref().and_then(|snapshots| snapshots.newest());
     UnitFigures {
         active: unit.is_active.load(Ordering::Relaxed),
         failed: matches!(unit.job.state(), JobState::Failed(_)),
@@ -406,6 +418,8 @@ fn unit_figures(unit: &Unit, now: Micros) -> UnitFigures {
         gaps: counts.gaps.load(Ordering::Relaxed),
         state_bytes: tasks.map(|task| task.state_bytes).sum(),
         commit_age: committed.map(|at| at.elapsed()),
+        snapshot_position: snapshot.map(|snapshot| snapshot.position),
+        snapshot_age: snapshot.map(|snapshot| snapshot.at.elapsed()),
     }
 }
 

@@ -449,6 +449,8 @@ impl ClusterView for FakeCluster {
             gaps: 2,
             state_bytes: 600,
             commit_age: Some(Duration::from_secs(3)),
+            snapshot_position: Some(40),
+            snapshot_age: Some(Duration::from_secs(70)),
             ..UnitFigures::default()
         };
         NodeFigures {
@@ -458,6 +460,7 @@ impl ClusterView for FakeCluster {
                 beat_age: Some(Duration::from_millis(125)),
                 units_active: 1,
                 units_followed: 1,
+                restore_bytes_left: 9,
                 omitted: 0,
             },
             doors: vec![(
