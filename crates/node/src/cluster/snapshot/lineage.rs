@@ -90,16 +90,16 @@ mod tests {
     #[test]
     fn each_life_of_a_folder_names_the_one_before() {
         let fs = MemFs::new();
-        fs.create_dir(Path::new("u")).unwrap();
-        let first = Lineage::begin(&fs, Path::new("u"), 0).unwrap();
+        thalweg_storage::make_dir(&fs, Path::new("/u")).unwrap();
+        let first = Lineage::begin(&fs, Path::new("/u"), 0).unwrap();
         assert_eq!((first.parent, first.fork), (None, 0));
-        let second = Lineage::begin(&fs, Path::new("u"), 70).unwrap();
+        let second = Lineage::begin(&fs, Path::new("/u"), 70).unwrap();
         assert_eq!((second.parent, second.fork), (Some(first.id), 70));
         assert_ne!(second.id, first.id);
         fs.crash();
-        assert_eq!(read(&fs, Path::new("u/lineage")).unwrap(), Some(second));
-        fs.open(Path::new("u/lineage"), OpenMode::Write).unwrap().write_all_at(b"x", 0).unwrap();
-        let error = Lineage::begin(&fs, Path::new("u"), 70).unwrap_err();
+        assert_eq!(read(&fs, Path::new("/u/lineage")).unwrap(), Some(second));
+        fs.open(Path::new("/u/lineage"), OpenMode::Write).unwrap().write_all_at(b"x", 0).unwrap();
+        let error = Lineage::begin(&fs, Path::new("/u"), 70).unwrap_err();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
     }
 }
