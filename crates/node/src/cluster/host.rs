@@ -159,7 +159,7 @@ struct Placed {
     post: Arc<Post>,
     /// Send the rows of those stages that have a next one.
     carriers: Vec<JoinHandle<()>>,
-    /// Where records enter, by the text of the job as of now; `None` where it could not be opened yet.
+    /// Where records enter, by the newest text of the job that could be opened; `None` while the job is being placed.
     entry: Option<Entry>,
 }
 
