@@ -15,7 +15,10 @@ use thalweg_node::cluster::{
 };
 use thalweg_node::{JobFile, Node, NodeOptions};
 
-const LIMIT: Duration = Duration::from_secs(60);
+#[path = "support/waiting.rs"]
+mod waiting;
+
+use waiting::{LIMIT, eventually};
 
 const JOB: &str = "
 name: j
@@ -156,14 +159,6 @@ impl Peer {
         };
         let text = String::from_utf8(text.ok()?).unwrap();
         Some(text.lines().map(str::to_owned).collect())
-    }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LIMIT, "{what} did not come true");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

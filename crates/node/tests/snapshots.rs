@@ -5,31 +5,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use fastrand::Rng;
 use thalweg_cluster::control::{Name, Text};
 use thalweg_cluster::frame::{Sender, Settings, Spec};
 use thalweg_cluster::positions::{self, Mark, Position};
-use thalweg_connect::format::ndjson::Ndjson;
-use thalweg_connect::{FormatPlugin as _, OptionSpec, Options, SinkContext, SinkPlugin};
-use thalweg_flow::{CycleSettings, InputId, JobState, Operator, Output, TaskFactory};
+use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
     CarrierOptions, Cluster, ClusterOptions, DoorOptions, FolderStore, Kept, MemberOptions, Origin, Scatter,
-    SnapshotOptions, Snapshots, StageCut, Store, Texts, Unit, UnitOptions, Units, UnitsFolder, cut,
-    stage_topic,
+    SnapshotOptions, Snapshots, StageCut, Store, Unit, UnitOptions, Units, UnitsFolder, cut, stage_topic,
 };
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
-use thalweg_types::{Batch, Error, SEMANTICS};
+use thalweg_types::{Batch, SEMANTICS};
 
-const LIMIT: Duration = Duration::from_secs(60);
+#[path = "support/collect.rs"]
+mod collect;
+#[path = "support/waiting.rs"]
+mod waiting;
+
+use collect::{Collected, texts};
+use waiting::eventually;
+
 const TOPIC: &str = "thalweg.j.features";
 const PARTITIONS: u32 = 4;
 
@@ -57,60 +59,6 @@ operators:
 sinks:
   out: { type: collect, input: features }
 ";
-
-/// Lines by the number of their record; what is written again has to be the same.
-#[derive(Clone, Default)]
-struct Collected(Arc<Mutex<BTreeMap<i64, String>>>);
-
-impl SinkPlugin for Collected {
-    fn name(&self) -> &'static str {
-        "collect"
-    }
-
-    fn doc(&self) -> &'static str {
-        "keeps lines for a test"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
-    fn takes_format(&self) -> bool {
-        false
-    }
-
-    fn guarantee(&self) -> &'static str {
-        "at-least-once"
-    }
-
-    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let kept = self.clone();
-        Ok(Box::new(move |_| {
-            let encoder = Ndjson.encoder(&context.schema, &Options::default())?;
-            Ok(Box::new(CollectSink { kept: kept.clone(), encoder }))
-        }))
-    }
-}
-
-struct CollectSink {
-    kept: Collected,
-    encoder: Box<dyn thalweg_connect::format::Encoder>,
-}
-
-impl Operator for CollectSink {
-    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
-        let mut kept = self.kept.0.lock().unwrap();
-        for row in batch.row_numbers() {
-            let n = batch.column(0).as_primitive::<Int64Type>().value(row as usize);
-            let mut line = Vec::new();
-            self.encoder.encode_row(&batch, row, &mut line);
-            let line = String::from_utf8(line).unwrap();
-            let first = kept.entry(n).or_insert_with(|| line.clone());
-            assert_eq!(*first, line, "record {n} has one answer");
-        }
-        Ok(())
-    }
-}
 
 struct Record {
     n: i64,
@@ -190,12 +138,7 @@ impl World {
     /// Units on a node that is new each time, over the folder `data`.
     fn units(&self, data: &str, snapshots: &Arc<Snapshots>) -> Units {
         let node = self.node(data, &self.answers);
-        let options = node.check_options().clone();
-        let texts = Texts::new(move |text| {
-            let job = JobFile::parse("j.yaml", text, &[]).and_then(|file| file.check(&options));
-            let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
-            cut(&job).map_err(|refusals| Error::user(format!("{refusals:?}")))
-        });
+        let texts = texts(&node);
         let cycle = CycleSettings { every: Some(Duration::from_millis(2)), bytes: None, records: Some(100) };
         let snapshots = Some(Arc::clone(snapshots));
         let options = UnitOptions { cycle, snapshots, ..UnitOptions::default() };
@@ -334,14 +277,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn of(partition: u32) -> TopicPartition {
     TopicPartition::new(TOPIC, partition as i32)
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LIMIT, "{what} did not come true");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn position(unit: &Unit) -> u64 {

@@ -3,27 +3,30 @@
 #![cfg(feature = "cluster")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use fastrand::Rng;
 use thalweg_cluster::frame::{Sender, Settings, Spec};
 use thalweg_cluster::positions::{self, Mark, Position};
-use thalweg_connect::format::ndjson::Ndjson;
-use thalweg_connect::{FormatPlugin as _, OptionSpec, Options, SinkContext, SinkPlugin};
-use thalweg_flow::{CycleSettings, InputId, JobState, Operator, Output, TaskFactory};
+use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
-    Carrier, CarrierOptions, Origin, Scatter, Texts, Unit, UnitOptions, Units, UnitsFolder, cut,
+    Carrier, CarrierOptions, Origin, Scatter, Unit, UnitOptions, Units, UnitsFolder, cut,
 };
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
 use thalweg_types::{Batch, Error, SEMANTICS};
 
-const LIMIT: Duration = Duration::from_secs(60);
+#[path = "support/collect.rs"]
+mod collect;
+#[path = "support/waiting.rs"]
+mod waiting;
+
+use collect::{Collected, texts};
+use waiting::eventually;
+
 const TOPIC: &str = "thalweg.j.features";
 /// Of the second stage of a chain.
 const NEXT: &str = "thalweg.j.features-2";
@@ -54,62 +57,6 @@ operators:
 sinks:
   out: { type: collect, input: features }
 ";
-
-/// Lines by the number of their record. A unit that goes on after a kill writes some again: they have to be the same.
-#[derive(Clone, Default)]
-struct Collected(Arc<Mutex<BTreeMap<i64, String>>>);
-
-struct Collect(Collected);
-
-impl SinkPlugin for Collect {
-    fn name(&self) -> &'static str {
-        "collect"
-    }
-
-    fn doc(&self) -> &'static str {
-        "keeps lines for a test"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
-    fn takes_format(&self) -> bool {
-        false
-    }
-
-    fn guarantee(&self) -> &'static str {
-        "at-least-once"
-    }
-
-    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let kept = self.0.clone();
-        Ok(Box::new(move |_| {
-            let encoder = Ndjson.encoder(&context.schema, &Options::default())?;
-            Ok(Box::new(CollectSink { kept: kept.clone(), encoder }))
-        }))
-    }
-}
-
-struct CollectSink {
-    kept: Collected,
-    encoder: Box<dyn thalweg_connect::format::Encoder>,
-}
-
-impl Operator for CollectSink {
-    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
-        let mut kept = self.kept.0.lock().unwrap();
-        for row in batch.row_numbers() {
-            let n = batch.column(0).as_primitive::<Int64Type>().value(row as usize);
-            let mut line = Vec::new();
-            self.encoder.encode_row(&batch, row, &mut line);
-            let line = String::from_utf8(line).unwrap();
-            let first = kept.entry(n).or_insert_with(|| line.clone());
-            assert_eq!(*first, line, "record {n} has one answer");
-        }
-        Ok(())
-    }
-}
 
 struct World {
     job: String,
@@ -167,18 +114,9 @@ impl World {
         (0..PARTITIONS).for_each(|partition| self.append(partition, &frame));
     }
 
-    fn texts(node: &Node) -> Arc<Texts> {
-        let options = node.check_options().clone();
-        Texts::new(move |text| {
-            let job = JobFile::parse("j.yaml", text, &[]).and_then(|file| file.check(&options));
-            let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
-            cut(&job).map_err(|refusals| Error::user(format!("{refusals:?}")))
-        })
-    }
-
     fn node(&self, data: &str, workers: usize, into: &Collected) -> Arc<Node> {
         let options = NodeOptions::default().data_dir(self.folder.path().join(data)).workers(workers);
-        Arc::new(options.sink(Collect(into.clone())).open().unwrap())
+        Arc::new(options.sink(into.clone()).open().unwrap())
     }
 
     fn job(&self, node: &Node) -> CheckedJob {
@@ -205,7 +143,7 @@ impl World {
     /// Units of all partitions, on a node that is new each time, over the same folder.
     fn units(&self, workers: usize, every: Duration) -> Units {
         let node = self.node("units", workers, &self.units);
-        let (texts, spec) = (Self::texts(&node), self.spec(1, &self.job));
+        let (texts, spec) = (texts(&node), self.spec(1, &self.job));
         let cycle = CycleSettings { every: Some(every), bytes: None, records: Some(500) };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
         let folder = UnitsFolder::open(node, "j", texts, spec).unwrap();
@@ -226,7 +164,7 @@ impl World {
     /// The same by a text of the job.
     fn send_by(&self, spec: &Arc<Spec>, rng: &mut Rng, records: &[Record], incarnation: u64) {
         let node = self.node("door", 1, &Collected::default());
-        let stage = Self::texts(&node).cut(spec).unwrap().stages[0].clone();
+        let stage = texts(&node).cut(spec).unwrap().stages[0].clone();
         let origin = positions::Origin::Door { incarnation };
         let sender = Sender { spec: spec.number, origin, lineage: None };
         let mut scatter = Scatter::new(&stage, sender, Settings::default(), |_| Mark::START);
@@ -342,7 +280,7 @@ struct Chain {
 impl Chain {
     fn new(world: &World, data: &str, into: &Collected, rng: &mut Rng) -> Self {
         let node = world.node(data, 1 + rng.usize(0..3), into);
-        let (texts, spec) = (World::texts(&node), world.spec(1, &world.job));
+        let (texts, spec) = (texts(&node), world.spec(1, &world.job));
         let bus = Arc::new(world.bus.clone());
         // Some rows each, so that there are many.
         let frames = Settings { grow_to: 500, ..Settings::default() };
@@ -498,14 +436,6 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
         duplicates > 0 && failures > 0,
         "nothing was disturbed: {duplicates} duplicates, {failures} failures"
     );
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LIMIT, "{what} did not come true");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn position(unit: &Unit) -> u64 {

@@ -234,9 +234,7 @@ impl Cluster {
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-        let thread = spawned.map_err(|error| Error::external("start a thread").with_source(error))?;
-        self.threads.push(thread);
+        self.threads.push(spawn(name.to_owned(), run)?);
         Ok(())
     }
 
@@ -707,7 +705,7 @@ impl Entry {
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let spawned = std::thread::Builder::new().name(name).spawn(run);
-    spawned.map_err(|error| Error::external("start a thread of a job").with_source(error))
+    spawned.map_err(|error| Error::external("start a thread").with_source(error))
 }
 
 /// The text of a job of the control log.
