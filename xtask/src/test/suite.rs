@@ -112,8 +112,17 @@ fn fuzz() -> Result<Tally> {
     let names = Command::new(&driver).arg("--list").output()?;
     let mut tally = Tally::default();
     for name in String::from_utf8_lossy(&names.stdout).lines() {
-        let status = Command::new(&driver).args(["--seconds", FUZZ_SECONDS, name]).status()?;
-        if status.success() { tally.passed += 1 } else { tally.fail(format!("fuzz target {name}: {status}")) }
+        let output = Command::new(&driver).args(["--seconds", FUZZ_SECONDS, name]).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        print!("{said}");
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            tally.passed += 1;
+            continue;
+        }
+        // The summary may be all that is kept of a run.
+        let why = said.lines().find(|line| line.contains("FAILED")).unwrap_or_default();
+        tally.fail(format!("fuzz target {name}: {}: {why}", output.status));
     }
     ensure!(tally != Tally::default(), "there are no fuzz targets");
     Ok(tally)
