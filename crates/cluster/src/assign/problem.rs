@@ -140,6 +140,11 @@ pub(super) fn is_everywhere(state: &State) -> bool {
     troubled * 2 > state.members.len()
 }
 
+/// Rows a second and bytes that every unit is charged with on top of its own, so that shares that differ by what is little
+/// work for a node move nothing: some rows a second vary by chance, and state that small is copied in a moment.
+const LITTLE_LOAD: u64 = 1_000;
+const LITTLE_STATE: u64 = 16 << 20;
+
 /// What each row a second, each byte and each unit weighs.
 struct Shares {
     units: u128,
@@ -149,18 +154,23 @@ struct Shares {
 
 impl Shares {
     fn of(state: &State) -> Self {
-        let sum =
-            |value: fn(&UnitState) -> u64| state.units.values().map(|unit| u128::from(value(unit))).sum();
-        Self { units: state.units.len() as u128, load: sum(|unit| unit.load), bytes: sum(|unit| unit.bytes) }
+        let sum = |value: fn(&UnitState) -> u128| state.units.values().map(value).sum();
+        Self { units: state.units.len() as u128, load: sum(load), bytes: sum(bytes) }
     }
 
-    /// A share by load or bytes that no unit has reported is by number.
     fn weight(&self, unit: &UnitState) -> i64 {
-        let even = |part: u64| u128::from(part) / self.units.max(1);
-        let by = |part: u64, value: u64, all: u128| {
-            (u128::from(part) * u128::from(value)).checked_div(all).unwrap_or_else(|| even(part))
-        };
-        let weight = even(ALL / 4) + by(ALL / 2, unit.load, self.load) + by(ALL / 4, unit.bytes, self.bytes);
+        let by = |part: u64, value: u128, all: u128| (u128::from(part) * value).checked_div(all).unwrap_or(0);
+        let weight = by(ALL / 4, 1, self.units)
+            + by(ALL / 2, load(unit), self.load)
+            + by(ALL / 4, bytes(unit), self.bytes);
         i64::try_from(weight).unwrap_or(i64::MAX).max(1)
     }
+}
+
+fn load(unit: &UnitState) -> u128 {
+    u128::from(unit.load) + u128::from(LITTLE_LOAD)
+}
+
+fn bytes(unit: &UnitState) -> u128 {
+    u128::from(unit.bytes) + u128::from(LITTLE_STATE)
 }

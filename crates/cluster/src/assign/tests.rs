@@ -386,6 +386,29 @@ fn heavy_units_count_for_more_and_shares_differ_by_a_unit_at_most() {
     }
 }
 
+#[test]
+fn rates_and_states_that_differ_by_little_move_nothing() {
+    let mut random = Rng::with_seed(11);
+    let mut cluster = Cluster::new(&["alpha", "beta", "gamma"]);
+    cluster.log.counts(fraud(16, 0));
+    cluster.settle();
+    for round in 0..30 {
+        for partition in 0..16 {
+            cluster.loads.insert(unit(partition), (random.u64(0..100), random.u64(0..1 << 20)));
+        }
+        cluster.review();
+        assert_eq!(cluster.moves, [], "round {round}");
+    }
+    let has = cluster.log.state().units().filter(|(_, known)| known.planned == Some(name("gamma")));
+    let of_gamma: BTreeSet<Unit> = has.map(|(unit, _)| unit.clone()).collect();
+    cluster.log.counts(leave("gamma"));
+    cluster.live.remove("gamma");
+    cluster.settle();
+    let moved: BTreeSet<Unit> = cluster.moves.iter().map(|(unit, ..)| unit.clone()).collect();
+    assert_eq!(moved, of_gamma);
+    assert_eq!(cluster.moves.len(), moved.len(), "each once");
+}
+
 #[track_caller]
 fn explained(cluster: &Cluster, partition: u32, expected: &Expect) {
     let explanation = explain(cluster.log.state(), &unit(partition)).unwrap();

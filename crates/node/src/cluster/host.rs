@@ -18,6 +18,7 @@ use thalweg_types::{Class, Error, SEMANTICS};
 use super::answering::{Post, reply_topic};
 use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlugin};
+use super::load::Load;
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions};
 use super::texts::{self, Texts};
@@ -183,8 +184,8 @@ struct PlacedStage {
     lost: BTreeSet<u32>,
     /// Units that the plan has given to another node, and since when.
     leaving: BTreeMap<u32, Instant>,
-    /// Rows of each unit at the last look.
-    rows: BTreeMap<u32, u64>,
+    /// How much work each unit is.
+    loads: BTreeMap<u32, Load>,
     looked: Instant,
 }
 
@@ -371,7 +372,7 @@ impl Shared {
                     place_units(job, stage, &active, &followed);
                 }
             }
-            self.report(&mut placed);
+            self.report(&state, &mut placed);
             self.board.set(placed.iter().flat_map(|(job, placed)| placed.here(job)).collect());
         }
         for (_, placed) in placed {
@@ -507,7 +508,7 @@ impl Shared {
                 again: BTreeMap::new(),
                 lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
-                rows: BTreeMap::new(),
+                loads: BTreeMap::new(),
                 looked: Instant::now(),
             });
         }
@@ -549,11 +550,11 @@ impl Shared {
         Ok(())
     }
 
-    fn report(&self, placed: &mut BTreeMap<Name, Placed>) {
+    fn report(&self, state: &State, placed: &mut BTreeMap<Name, Placed>) {
         let (mut reports, mut trouble) = (Vec::new(), BTreeSet::new());
         for (job, placed) in placed {
             for stage in &mut placed.stages {
-                stage.report(job, &mut reports, &mut trouble);
+                stage.report(state, job, &mut reports, &mut trouble);
             }
         }
         let mut inner = self.lock();
@@ -562,32 +563,46 @@ impl Shared {
 }
 
 impl PlacedStage {
-    fn report(&mut self, job: &Name, reports: &mut Vec<Report>, trouble: &mut BTreeSet<UnitName>) {
-        let passed = self.looked.elapsed().as_secs_f64().max(0.001);
+    fn report(
+        &mut self,
+        state: &State,
+        job: &Name,
+        reports: &mut Vec<Report>,
+        trouble: &mut BTreeSet<UnitName>,
+    ) {
+        let passed = self.looked.elapsed();
         self.looked = Instant::now();
         let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
         trouble.extend(self.lost.iter().map(|partition| name(*partition)));
-        for unit in self.units.list() {
+        let units = self.units.list();
+        self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
+        for unit in units {
             let name = name(unit.partition);
             // One that has only met another text is opened again at once.
             if unit.job.state().is_final() {
                 if !self.units.is_restoring(unit.partition) && !unit.goes_on() {
                     trouble.insert(name);
                 }
+                self.loads.remove(&unit.partition);
                 continue;
             }
             let counts = &unit.counts;
             let rows = counts.rows.load(Ordering::Relaxed);
-            let before = self.rows.insert(unit.partition, rows).unwrap_or(rows);
+            let appended = counts.appended.load(Ordering::Relaxed);
             let position = counts.position.load(Ordering::Relaxed);
             let end = counts.end.load(Ordering::Relaxed);
+            let ready = counts.is_known.load(Ordering::Relaxed) && position >= end;
+            let known = || state.unit(&name).map_or(0, |known| known.load);
+            let load =
+                self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
+            let load = load.look(rows, appended, passed, ready);
             let operators = unit.job.stats().operators;
             reports.push(Report {
                 unit: name,
-                load: (rows.saturating_sub(before) as f64 / passed) as u64,
+                load,
                 bytes: operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
                 position,
-                ready: counts.is_known.load(Ordering::Relaxed) && position >= end,
+                ready,
             });
         }
     }

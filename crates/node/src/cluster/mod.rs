@@ -24,6 +24,7 @@ mod door;
 mod host;
 mod inbox;
 mod lanes;
+mod load;
 mod member;
 mod outlet;
 mod overdue;
