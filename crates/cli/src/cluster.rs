@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use thalweg_cluster::control::{Name, Text};
 use thalweg_node::cluster::{
-    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorOptions, MemberOptions, SnapshotOptions,
-    Snapshots, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
+    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorEvent, DoorOptions, MemberOptions,
+    SnapshotOptions, Snapshots, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
 };
 use thalweg_node::{CheckedJob, Node};
 use thalweg_types::Error;
@@ -68,7 +68,10 @@ pub(crate) fn run(
     let bus = address.bus(name.as_str()).map_err(failed)?;
     talk(&format!("warning: {}", address.survives()));
     let control = door.control();
-    let on_door = Box::new(move |job: &Arc<thalweg_node::RunningJob>| control.add(Arc::clone(job)));
+    let on_door = Box::new(move |job: &Arc<thalweg_node::RunningJob>, event| match event {
+        DoorEvent::Opened => control.add(Arc::clone(job)),
+        DoorEvent::Closed => control.remove(job),
+    });
     let cluster = Cluster::join(Arc::clone(node), bus, options, on_door).map_err(failed)?;
     for job in jobs {
         cluster.submit(job).map_err(failed)?;

@@ -9,12 +9,15 @@ use std::time::Duration;
 use thalweg_flow::figures;
 use thalweg_types::{Error, Offset};
 
+use crate::job_file::CheckedJob;
+use crate::queries::{PresentValue, QueryError};
+
 /// Units in one answer at most.
 pub const MOST_UNITS: usize = 4_096;
 
 /// A node's view of its cluster.
 ///
-/// [`ClusterView::drain`] waits for the control log; nothing else here waits.
+/// What changes something waits for the control log, and [`ClusterView::present`] for a unit; nothing else here waits.
 pub trait ClusterView: Send + Sync {
     /// All that the log says, as far as this node has read it; of units, those of `job` if one is named.
     ///
@@ -30,6 +33,65 @@ pub trait ClusterView: Send + Sync {
     /// # Errors
     /// [`NotDone::NoNode`]; an outcome that is not known where the log does not say so in time.
     fn drain(&self, node: &str, on: bool) -> Result<MemberSnapshot, NotDone>;
+
+    /// Has all nodes run a job by this text; whether one of its name ran before. Returns once this node works by it.
+    ///
+    /// # Errors
+    /// [`NotDone::Exists`] where one runs and `change` does not replace it, [`NotDone::Conflict`]; a text that cannot run
+    /// on several nodes, or by which units could not go on.
+    fn run(&self, job: &CheckedJob, change: Change) -> Result<bool, NotDone>;
+
+    /// Has all nodes end a job. Returns once it has ended here.
+    ///
+    /// # Errors
+    /// [`NotDone::NoJob`], [`NotDone::Conflict`].
+    fn stop(&self, job: &str) -> Result<(), NotDone>;
+
+    /// Has all nodes add a query to an operator of a job, or drop it where there is no `sql`. Returns once records that enter here
+    /// are answered so.
+    ///
+    /// # Errors
+    /// [`NotDone::NoJob`], [`NotDone::NoOperator`], [`NotDone::Query`], [`NotDone::Conflict`].
+    fn change_query(&self, job: &str, operator: &str, query: &str, sql: Option<&str>) -> Result<(), NotDone>;
+
+    /// The present values of a query for one group, or the node that has them. `plan` is the one by which another node has sent
+    /// the question here: it is not sent on.
+    ///
+    /// # Errors
+    /// [`NotDone::NoJob`], [`NotDone::NoOperator`], [`NotDone::Query`]; [`NotDone::NotNow`].
+    fn present(
+        &self,
+        job: &str,
+        operator: &str,
+        query: &str,
+        key: &[KeyOf],
+        plan: Option<Offset>,
+    ) -> Result<Present, NotDone>;
+}
+
+/// A field of a group's key and its value as text; `None` is null.
+pub type KeyOf = (String, Option<String>);
+
+/// What a text of a job may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Start one that does not run.
+    Start,
+    /// That, or change one that runs.
+    Replace,
+}
+
+/// Where present values are.
+#[derive(Clone, Debug)]
+pub enum Present {
+    Here(PresentValue),
+    /// At another node, by this plan.
+    Elsewhere {
+        node: String,
+        /// Where it serves HTTP.
+        address: String,
+        plan: Offset,
+    },
 }
 
 /// Why the cluster has no answer.
@@ -39,6 +101,18 @@ pub enum NotDone {
     NoJob { name: String, known: Vec<String> },
     #[error("no node {name:?} in the cluster")]
     NoNode { name: String, known: Vec<String> },
+    #[error("no operator {name:?} with queries in the job")]
+    NoOperator { name: String, known: Vec<String> },
+    #[error("job {name:?} exists already")]
+    Exists { name: String },
+    /// Somebody else was faster.
+    #[error("{what}")]
+    Conflict { what: String, hint: String },
+    /// Units are on their way.
+    #[error("{what}")]
+    NotNow { what: String },
+    #[error(transparent)]
+    Query(#[from] QueryError),
     #[error(transparent)]
     Failed(#[from] Error),
 }

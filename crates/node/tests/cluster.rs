@@ -13,6 +13,7 @@ use thalweg_kafka::memory::{Faults, MemoryBus};
 use thalweg_node::cluster::{
     CarrierOptions, Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
 };
+use thalweg_node::cluster_view::{KeyOf, NotDone, Present};
 use thalweg_node::{JobFile, Node, NodeOptions};
 
 #[path = "support/waiting.rs"]
@@ -97,7 +98,7 @@ impl Site {
             carrier: CarrierOptions::default(),
         };
         let bus = Arc::new(self.bus.clone());
-        let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_| {})).unwrap();
+        let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_, _| {})).unwrap();
         Peer { node, cluster }
     }
 }
@@ -397,4 +398,34 @@ fn a_record_goes_through_the_stages_of_all_keys_once_whoever_dies() {
     });
     recount.round(&a, 13);
     recount.round(&c, 14);
+    // Present values are where their keys are, of each stage.
+    let peers = [&a, &c];
+    for (card, (count, sum, shops)) in &recount.cards {
+        let value = present(&peers, "by_card", &[("card", &format!("c{card}"))]);
+        assert_eq!(value, serde_json::json!({ "c": count, "s": sum, "d": shops.len() }), "card {card}");
+    }
+    for (shop, count) in &recount.shops {
+        assert_eq!(present(&peers, "by_shop", &[("shop", &format!("s{shop}"))])["c"], *count, "shop {shop}");
+    }
+    let all = present(&peers, "all", &[]);
+    assert_eq!(all, serde_json::json!({ "c": recount.count, "s": recount.sum }));
+    let wrong = a.cluster.view().present("j", "features", "by_shop", &[], None);
+    assert!(matches!(wrong, Err(NotDone::Query(_))), "{wrong:?}");
+}
+
+/// Asks all nodes for a present value: one has it, and the others know which.
+fn present(peers: &[&Peer], query: &str, key: &[(&str, &str)]) -> serde_json::Value {
+    let key: Vec<KeyOf> =
+        key.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect();
+    let ask = |peer: &Peer| peer.cluster.view().present("j", "features", query, &key, None).unwrap();
+    let (mut here, mut elsewhere) = (Vec::new(), BTreeSet::new());
+    for peer in peers {
+        match ask(peer) {
+            Present::Here(value) => here.push((peer.cluster.name().to_string(), value.values)),
+            Present::Elsewhere { node, .. } => drop(elsewhere.insert(node)),
+        }
+    }
+    let [(node, value)] = <[_; 1]>::try_from(here).unwrap();
+    assert_eq!(elsewhere, BTreeSet::from([node]), "all others know it");
+    value
 }

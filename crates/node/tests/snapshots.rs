@@ -602,7 +602,7 @@ impl Peer {
             carrier: CarrierOptions::default(),
         };
         let cluster =
-            Cluster::join(Arc::clone(&node), Arc::new(bus.clone()), options, Box::new(|_| {})).unwrap();
+            Cluster::join(Arc::clone(&node), Arc::new(bus.clone()), options, Box::new(|_, _| {})).unwrap();
         Self { node, cluster, snapshots, data }
     }
 

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use thalweg_connect::Ingress;
 use thalweg_node::cluster_view::{ClusterView, NotDone};
-use thalweg_types::{Error, Micros};
+use thalweg_node::queries::QueryError;
+use thalweg_types::{Error, Micros, Offset};
 
 use crate::snapshot::{JobSnapshot, State};
 
@@ -60,11 +61,18 @@ pub trait Control: Send + Sync + 'static {
     /// [`ControlError::NotFound`]. A job that failed has a summary that says so.
     fn stop(&self, job: &str, how: Stop) -> Result<StopSummary, ControlError>;
 
-    /// The present values of a query for one group; also of a job that is read-only.
+    /// The present values of a query for one group; also of a job that is read-only. `plan` is the one by which another node
+    /// of the cluster has sent the question here.
     ///
     /// # Errors
-    /// [`ControlError::NotFound`]; a user's [`Error`] that says which fields make the key where those given do not.
-    fn present(&self, query: &QueryPath, key: &[KeyField]) -> Result<Present, ControlError>;
+    /// [`ControlError::NotFound`]; a user's [`Error`] that says which fields make the key where those given do not;
+    /// [`ControlError::NotNow`].
+    fn present(
+        &self,
+        query: &QueryPath,
+        key: &[KeyField],
+        plan: Option<Offset>,
+    ) -> Result<Found, ControlError>;
 
     /// Adds a query to a running operator.
     ///
@@ -131,6 +139,18 @@ pub enum FileFormat {
     Json,
 }
 
+/// Where present values are.
+#[derive(Clone, Debug)]
+pub enum Found {
+    Here(Present),
+    /// At another node of the cluster, by this plan.
+    Elsewhere {
+        node: String,
+        address: String,
+        plan: Offset,
+    },
+}
+
 /// The present values of a query for a group.
 #[derive(Clone, Debug)]
 pub struct Present {
@@ -167,6 +187,9 @@ pub enum ControlError {
     /// It is there, but in no state for this: a job that has ended, for instance.
     #[error("{message}")]
     Conflict { message: String, hint: Option<String> },
+    /// The cluster moves what was asked for: soon it is there.
+    #[error("{message}")]
+    NotNow { message: String },
     /// The job is being replaced by a changed one, which takes moments.
     #[error("job {job:?} is being replaced by a changed one")]
     Replaced { job: String },
@@ -178,6 +201,26 @@ pub enum ControlError {
     Mistakes { of: TextKind, mistakes: Vec<Mistake> },
     #[error(transparent)]
     Failed(#[from] Error),
+}
+
+impl ControlError {
+    /// What is wrong with a query, or with its text `sql`.
+    pub(crate) fn of_query(error: QueryError, sql: &str) -> Self {
+        match error {
+            QueryError::Missing { name, known } => ControlError::NotFound { kind: Kind::Query, name, known },
+            QueryError::Exists { name } => ControlError::Exists { kind: Kind::Query, name },
+            QueryError::Sql(errors) => {
+                let mistakes = errors.into_iter().map(|error| {
+                    let mut mistake = Mistake::at(sql, error.span, error.message);
+                    mistake.expected = error.expected;
+                    mistake.hint = error.hint;
+                    mistake
+                });
+                ControlError::Mistakes { of: TextKind::Query, mistakes: mistakes.collect() }
+            }
+            QueryError::Failed(error) => error.into(),
+        }
+    }
 }
 
 fn count(number: usize, noun: &str) -> String {
@@ -212,6 +255,13 @@ impl From<NotDone> for ControlError {
         match error {
             NotDone::NoJob { name, known } => ControlError::NotFound { kind: Kind::Job, name, known },
             NotDone::NoNode { name, known } => ControlError::NotFound { kind: Kind::Node, name, known },
+            NotDone::NoOperator { name, known } => {
+                ControlError::NotFound { kind: Kind::Operator, name, known }
+            }
+            NotDone::Exists { name } => ControlError::Exists { kind: Kind::Job, name },
+            NotDone::Conflict { what, hint } => ControlError::Conflict { message: what, hint: Some(hint) },
+            NotDone::NotNow { what } => ControlError::NotNow { message: what },
+            NotDone::Query(error) => ControlError::of_query(error, ""),
             NotDone::Failed(error) => error.into(),
         }
     }

@@ -276,6 +276,7 @@ impl From<ControlError> for ApiError {
                 out.0.hint = hint;
                 out
             }
+            ControlError::NotNow { .. } => ApiError::new(Code::Unavailable, message).hint("ask again"),
             ControlError::Replaced { .. } => {
                 ApiError::new(Code::Starting, message).hint("send it again: nothing was taken")
             }

@@ -29,6 +29,7 @@ mod body;
 pub mod control;
 #[cfg(test)]
 mod documents;
+mod elsewhere;
 mod endpoint;
 mod error;
 mod figures;

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use thalweg_connect::{Ingress, Reach};
 use thalweg_flow::JobState;
-use thalweg_node::cluster_view::ClusterView;
+use thalweg_node::cluster_view::{self, Change, ClusterView, NotDone};
 use thalweg_node::continuing::foretell;
 use thalweg_node::operator::PartName;
-use thalweg_node::queries::{DroppedQuery, LiveQueries, QueryError};
-use thalweg_node::{CheckOptions, CheckedJob, Diagnostics, JobFile, Node, Role, RunningJob};
-use thalweg_types::{Error, Micros};
+use thalweg_node::queries::{DroppedQuery, LiveQueries, PresentValue};
+use thalweg_node::{CheckOptions, CheckedJob, Diagnostics, JobEnd, JobFile, Node, Role, RunningJob};
+use thalweg_types::{Error, Micros, Offset};
 
 use crate::control::{
-    Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness,
-    Stop, StopSummary, TextKind,
+    Control, ControlError, FailedJob, FileFormat, Found, KeyField, Kind, Mistake, Present, QueryPath,
+    Readiness, Stop, StopSummary, TextKind,
 };
 use crate::snapshot::{Commits, DroppedSnapshot, JobSnapshot, OperatorSnapshot, QuerySnapshot, State};
 use crate::starting::Starting;
@@ -81,6 +81,32 @@ impl NodeControl {
     /// Serves a job that was started on the node.
     pub fn add(&self, job: Arc<RunningJob>) {
         self.jobs_mut().insert(Arc::clone(job.name()), job);
+    }
+
+    /// Serves a job no more, unless another one of its name has come.
+    pub fn remove(&self, job: &Arc<RunningJob>) {
+        let mut jobs = self.jobs_mut();
+        if jobs.get(job.name()).is_some_and(|listed| Arc::ptr_eq(listed, job)) {
+            jobs.remove(job.name());
+        }
+    }
+
+    /// Ends a job on all nodes; the summary is of what has entered here.
+    fn stop_everywhere(
+        &self,
+        cluster: &dyn ClusterView,
+        name: &str,
+        how: Stop,
+    ) -> Result<StopSummary, ControlError> {
+        if how == Stop::Abort {
+            return Err(ControlError::Conflict {
+                message: format!("job {name:?} runs on several nodes, and ends after what is in flight"),
+                hint: Some("send DELETE /v1/jobs/{job} without `drain`".to_owned()),
+            });
+        }
+        let served = self.find(name).ok();
+        cluster.stop(name)?;
+        Ok(served.map_or_else(nothing_taken, |served| summary(&served.wait())))
     }
 
     fn jobs_ref(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<RunningJob>>> {
@@ -215,6 +241,10 @@ impl Control for NodeControl {
 
     fn start(&self, name: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError> {
         let checked = self.checked(name, file, format)?;
+        if let Some(cluster) = self.cluster() {
+            cluster.run(&checked, Change::Start)?;
+            return self.job(name);
+        }
         if let Some(known) = self.jobs_ref().get(name)
             && !known.state().is_final()
         {
@@ -231,6 +261,10 @@ impl Control for NodeControl {
         format: FileFormat,
     ) -> Result<(JobSnapshot, bool), ControlError> {
         let checked = self.checked(name, file, format)?;
+        if let Some(cluster) = self.cluster() {
+            let was_there = cluster.run(&checked, Change::Replace)?;
+            return Ok((self.job(name)?, was_there));
+        }
         let known = self.jobs_ref().get(name).cloned().filter(|job| !job.state().is_final());
         let Some(old) = known else {
             let job = self.starting.start(&self.node, checked, |job| self.add(Arc::clone(job)))?;
@@ -250,14 +284,11 @@ impl Control for NodeControl {
     }
 
     fn stop(&self, name: &str, how: Stop) -> Result<StopSummary, ControlError> {
+        if let Some(cluster) = self.cluster() {
+            return self.stop_everywhere(&*cluster, name, how);
+        }
         if self.starting.give_up(name) {
-            return Ok(StopSummary {
-                state: State::Aborted,
-                records: 0,
-                answers: 0,
-                rejects: 0,
-                elapsed: Duration::ZERO,
-            });
+            return Ok(nothing_taken());
         }
         let served = self.find(name)?;
         // Before the job can end, so that a caller that waits for the end knows why.
@@ -277,38 +308,75 @@ impl Control for NodeControl {
                 tracing::warn!(job = name, error = %error.chain(), "ended job not removed");
             }
         }
-        Ok(StopSummary {
-            state: State::from(&end.state),
-            records: end.summary.records,
-            answers: end.summary.answers,
-            rejects: end.summary.rejects,
-            elapsed: end.summary.elapsed,
-        })
+        Ok(summary(&end))
     }
 
-    fn present(&self, query: &QueryPath, key: &[KeyField]) -> Result<Present, ControlError> {
+    fn present(
+        &self,
+        query: &QueryPath,
+        key: &[KeyField],
+        plan: Option<Offset>,
+    ) -> Result<Found, ControlError> {
         let key: Vec<(String, Option<String>)> =
             key.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
+        let here = |value: PresentValue| Present { key: value.key, values: value.values, as_of: value.as_of };
+        if let Some(cluster) = self.cluster() {
+            let QueryPath { job, operator, query } = query;
+            return Ok(match cluster.present(job, operator, query, &key, plan)? {
+                cluster_view::Present::Here(value) => Found::Here(here(value)),
+                cluster_view::Present::Elsewhere { node, address, plan } => {
+                    Found::Elsewhere { node, address, plan }
+                }
+            });
+        }
         self.with_queries(query, true, |job, queries| {
-            let value = queries.read(job.job(), &query.query, &key).map_err(|error| of_query(error, ""))?;
-            Ok(Present { key: value.key, values: value.values, as_of: value.as_of })
+            let value = queries
+                .read(job.job(), &query.query, &key)
+                .map_err(|error| ControlError::of_query(error, ""))?;
+            Ok(Found::Here(here(value)))
         })
     }
 
     fn add_query(&self, query: &QueryPath, sql: &str) -> Result<(), ControlError> {
+        if let Some(cluster) = self.cluster() {
+            let QueryPath { job, operator, query } = query;
+            return cluster.change_query(job, operator, query, Some(sql)).map_err(|error| match error {
+                NotDone::Query(error) => ControlError::of_query(error, sql),
+                other => other.into(),
+            });
+        }
         self.with_queries(query, false, |job, queries| {
-            queries.add(job.job(), &query.query, sql).map_err(|error| of_query(error, sql))
+            queries.add(job.job(), &query.query, sql).map_err(|error| ControlError::of_query(error, sql))
         })
     }
 
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
+        if let Some(cluster) = self.cluster() {
+            let QueryPath { job, operator, query } = query;
+            return Ok(cluster.change_query(job, operator, query, None)?);
+        }
         self.with_queries(query, false, |job, queries| {
-            queries.drop(job.job(), &query.query).map_err(|error| of_query(error, ""))
+            queries.drop(job.job(), &query.query).map_err(|error| ControlError::of_query(error, ""))
         })
     }
 
     fn cluster(&self) -> Option<Arc<dyn ClusterView>> {
         self.cluster.get().cloned()
+    }
+}
+
+/// Of a job that was ended before it took anything.
+fn nothing_taken() -> StopSummary {
+    StopSummary { state: State::Aborted, records: 0, answers: 0, rejects: 0, elapsed: Duration::ZERO }
+}
+
+fn summary(end: &JobEnd) -> StopSummary {
+    StopSummary {
+        state: State::from(&end.state),
+        records: end.summary.records,
+        answers: end.summary.answers,
+        rejects: end.summary.rejects,
+        elapsed: end.summary.elapsed,
     }
 }
 
@@ -339,23 +407,6 @@ fn refuse_ended(job: &RunningJob) -> Result<(), ControlError> {
         message: format!("job {:?} {how}", job.name()),
         hint: Some("start it again with POST /v1/jobs/{job}".to_owned()),
     })
-}
-
-fn of_query(error: QueryError, sql: &str) -> ControlError {
-    match error {
-        QueryError::Missing { name, known } => ControlError::NotFound { kind: Kind::Query, name, known },
-        QueryError::Exists { name } => ControlError::Exists { kind: Kind::Query, name },
-        QueryError::Sql(errors) => {
-            let mistakes = errors.into_iter().map(|error| {
-                let mut mistake = Mistake::at(sql, error.span, error.message);
-                mistake.expected = error.expected;
-                mistake.hint = error.hint;
-                mistake
-            });
-            ControlError::Mistakes { of: TextKind::Query, mistakes: mistakes.collect() }
-        }
-        QueryError::Failed(error) => error.into(),
-    }
 }
 
 fn mistaken(diagnostics: Diagnostics) -> ControlError {

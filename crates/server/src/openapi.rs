@@ -191,6 +191,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             errors: &[
                 ("400", "`drain` is neither `true` nor `false`"),
                 ("404", "No such job"),
+                ("409", "In a cluster: somebody else has changed the job, or it is to be stopped at once"),
                 ("504", "Not drained in time; it goes on draining"),
             ],
         },

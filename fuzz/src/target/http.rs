@@ -8,11 +8,12 @@ use bytes::Bytes;
 use thalweg_connect::{Answering, Ingress, SubmitError, Submitted, write_error};
 use thalweg_node::cluster_view::ClusterView;
 use thalweg_server::control::{
-    Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Present, QueryPath, Readiness, Stop,
+    Control, ControlError, FailedJob, FileFormat, Found, KeyField, Kind, QueryPath, Readiness, Stop,
     StopSummary,
 };
 use thalweg_server::snapshot::JobSnapshot;
 use thalweg_server::{Options, testing};
+use thalweg_types::Offset;
 
 use crate::Target;
 
@@ -153,7 +154,7 @@ impl Control for Node {
         Err(not_found(Kind::Job, job))
     }
 
-    fn present(&self, query: &QueryPath, _: &[KeyField]) -> Result<Present, ControlError> {
+    fn present(&self, query: &QueryPath, _: &[KeyField], _: Option<Offset>) -> Result<Found, ControlError> {
         Err(not_found(Kind::Query, &query.query))
     }
 

@@ -288,6 +288,11 @@ impl State {
         self.jobs.iter().filter(|(_, job)| !job.stopped)
     }
 
+    /// A job, also one that was stopped.
+    pub fn job(&self, name: &Name) -> Option<&Job> {
+        self.jobs.get(name)
+    }
+
     pub fn unit(&self, unit: &Unit) -> Option<&UnitState> {
         self.units.get(unit)
     }

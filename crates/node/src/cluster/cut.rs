@@ -46,6 +46,7 @@ pub struct Cut {
     pub stages: Vec<StageCut>,
     /// The part where records enter, but for what sends them on.
     door: CheckedJob,
+    whole: CheckedJob,
 }
 
 /// A part of a job that runs per partition.
@@ -173,7 +174,7 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
         }
     };
     let above = above.iter().map(|place| Arc::clone(&job.operators[*place].name)).collect();
-    Ok(Cut { above, stages, door })
+    Ok(Cut { above, stages, door, whole: job.clone() })
 }
 
 /// The name of the column with what a stage of a chain says of a record. No field of a job has brackets in its name.
@@ -403,6 +404,11 @@ impl Cut {
     /// The name of the job.
     pub(super) fn job(&self) -> &str {
         &self.door.name
+    }
+
+    /// The job before it was cut.
+    pub(super) fn whole(&self) -> &CheckedJob {
+        &self.whole
     }
 
     /// The part of the job where records enter, with what sends them on.

@@ -9,23 +9,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Stage, Unit as UnitName};
+use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Unit as UnitName};
 use thalweg_cluster::fold::{Job, Membership as _, Standing, State};
 use thalweg_cluster::frame::Spec;
 use thalweg_kafka::Bus;
-use thalweg_types::{Class, Error, SEMANTICS};
+use thalweg_types::{Class, Error};
 
 use super::answering::{Post, reply_topic};
+use super::asked::{Asked, check_change, spec_for, texts_of};
 use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlugin};
 use super::load::Load;
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions};
-use super::texts::{self, Texts};
+use super::texts::Texts;
 use super::units::{UnitOptions, Units, UnitsFolder};
 use super::view::{Board, Here, View, locator};
 use crate::cluster_view::ClusterView;
-use crate::job_file::{CheckedJob, JobFile};
+use crate::job_file::CheckedJob;
 use crate::node::{Node, RunningJob};
 
 /// How often the host looks at its units when the log says nothing.
@@ -121,8 +122,17 @@ pub struct Cluster {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Called with the part of each job where records enter, once it runs here.
-pub type OnDoor = Box<dyn Fn(&Arc<RunningJob>) + Send + Sync>;
+/// Called with the part of each job where records enter.
+pub type OnDoor = Box<dyn Fn(&Arc<RunningJob>, DoorEvent) + Send + Sync>;
+
+/// What has become of a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorEvent {
+    /// It takes records; one of the same job before it takes none any more.
+    Opened,
+    /// The job has ended, and there is no other one.
+    Closed,
+}
 
 struct Shared {
     node: Arc<Node>,
@@ -193,8 +203,10 @@ impl Placed {
     /// What of it runs here: stage by stage, the first one with the door.
     fn here(&self, job: &Name) -> impl Iterator<Item = Here> {
         self.stages.iter().enumerate().map(|(place, stage)| {
-            let door = self.entry.as_ref().filter(|_| place == 0).map(|entry| (&entry.door, &self.post));
-            Here::new(job.clone(), stage.name.clone(), door, &stage.units.list())
+            let entry = self.entry.as_ref().filter(|_| place == 0);
+            let number = entry.map(|entry| entry.number);
+            let door = entry.map(|entry| (&entry.door, &self.post));
+            Here::new(job.clone(), stage.name.clone(), number, door, &stage.units.list())
         })
     }
 }
@@ -244,24 +256,7 @@ impl Cluster {
     /// # Errors
     /// As [`cut_for`], and for a name that is none in a cluster.
     pub fn submit(&self, job: &CheckedJob) -> Result<(), Error> {
-        let cut = cut_for(job, self.shared.options.partitions)?;
-        let name = |text: &str| {
-            Name::new(text).ok_or_else(|| {
-                Error::user(format!("{text:?} is no name in a cluster"))
-                    .with_hint("take letters, digits, _ and -, at most 64 of them")
-            })
-        };
-        let stages = cut
-            .stages
-            .iter()
-            .map(|stage| Ok((name(&stage.name)?, Stage { partitions: stage.partitions, replicas: 0 })));
-        let spec = control::Spec {
-            job: name(&job.name)?,
-            number: 0,
-            semantics: SEMANTICS,
-            stages: stages.collect::<Result<_, Error>>()?,
-            text: job.json.to_string(),
-        };
+        let spec = spec_for(job, self.shared.options.partitions, 0)?;
         self.shared.lock().submitted.push(spec);
         self.shared.changed.notify_all();
         Ok(())
@@ -276,7 +271,10 @@ impl Cluster {
     pub fn view(&self) -> Arc<dyn ClusterView> {
         let Shared { member, board, options, .. } = &*self.shared;
         let snapshots = options.units.snapshots.as_ref().map(|snapshots| Arc::clone(&snapshots.counts));
-        Arc::new(View::new(Arc::clone(member), Arc::clone(board), snapshots))
+        let check = self.shared.node.check_options().clone();
+        let bus = Arc::clone(&self.shared.bus);
+        let asked = Asked::new(Arc::clone(member), bus, Arc::clone(board), check, options.partitions);
+        Arc::new(View::new(Arc::clone(member), Arc::clone(board), snapshots, asked))
     }
 
     pub fn name(&self) -> &Name {
@@ -387,12 +385,13 @@ impl Shared {
         }
         let submitted = std::mem::take(&mut self.lock().submitted);
         for mut spec in submitted {
-            if let Some((_, job)) = state.jobs().find(|(name, _)| **name == spec.job) {
-                if job.text == spec.text {
+            if let Some(job) = state.job(&spec.job) {
+                if !job.stopped && job.text == spec.text {
                     continue;
                 }
                 spec.number = job.number;
-                if let Err(error) = self.check_change(&spec_of(job), &spec) {
+                let checked = if job.stopped { Ok(()) } else { check_change(&self.texts(), job, &spec) };
+                if let Err(error) = checked {
                     // Whoever started this node has to know that the cluster does something else.
                     self.lock().failure.get_or_insert(error);
                     continue;
@@ -403,21 +402,9 @@ impl Shared {
         }
     }
 
-    /// Whether units of a job that runs may go on by another text.
-    fn check_change(&self, before: &Arc<Spec>, now: &control::Spec) -> Result<(), Error> {
-        let texts = self.texts();
-        let after = Spec { number: before.number + 1, semantics: now.semantics, job: now.text.clone() };
-        texts::check_change(&*texts.cut(before)?, &*texts.cut(&Arc::new(after))?)
-    }
-
     /// How this node reads texts of jobs.
     fn texts(&self) -> Arc<Texts> {
-        let (options, partitions) = (self.node.check_options().clone(), self.options.partitions);
-        Texts::new(move |text| {
-            let job = JobFile::parse("the control log", text, &[]).and_then(|file| file.check(&options));
-            let job = job.map_err(|mistakes| Error::user(mistakes.to_string()))?;
-            cut_for(&job, partitions)
-        })
+        texts_of(self.node.check_options().clone(), self.options.partitions)
     }
 
     /// Starts the jobs of the log, and ends those that are there no more. One with a new text gets a new door: units hear of
@@ -433,7 +420,13 @@ impl Shared {
         let gone: Vec<Name> = placed.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
         for name in gone {
             if let Some(placed) = placed.remove(&name) {
+                let door = placed.entry.as_ref().map(|entry| Arc::clone(&entry.job));
                 end(placed, false);
+                tracing::info!(job = %name, "the job was stopped, and has ended on this node");
+                if let Some(door) = door {
+                    let _ = self.node.remove(name.as_str());
+                    (self.on_door)(&door, DoorEvent::Closed);
+                }
             }
         }
         for (name, spec) in wanted {
@@ -540,7 +533,7 @@ impl Shared {
         let sending = Arc::clone(&door);
         let thread = spawn(format!("door:{}", cut.job()), move || sending.run(replies))?;
         self.node.show(&job);
-        (self.on_door)(&job);
+        (self.on_door)(&job, DoorEvent::Opened);
         // Records enter by the new one from now on; what has entered by the old one goes to its end.
         let before = placed.entry.replace(Entry { number: spec.number, door, thread, job });
         if let Some(before) = before {
@@ -593,8 +586,7 @@ impl PlacedStage {
             let end = counts.end.load(Ordering::Relaxed);
             let ready = counts.is_known.load(Ordering::Relaxed) && position >= end;
             let known = || state.unit(&name).map_or(0, |known| known.load);
-            let load =
-                self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
+            let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
             let load = load.look(rows, appended, passed, ready);
             let operators = unit.job.stats().operators;
             reports.push(Report {
@@ -724,6 +716,6 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle
 }
 
 /// The text of a job of the control log.
-fn spec_of(job: &Job) -> Arc<Spec> {
+pub(super) fn spec_of(job: &Job) -> Arc<Spec> {
     Arc::new(Spec { number: job.number, semantics: job.semantics, job: job.text.clone() })
 }

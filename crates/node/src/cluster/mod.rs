@@ -12,13 +12,14 @@
 //!
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. An operator of several keys is a
 //! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
-//! log, and `host` runs what it says. `view` shows both. `snapshot` keeps copies of units' folders where all nodes reach them.
+//! log, and `host` runs what it says. `view` shows both, and `asked` is what is asked of any node. `snapshot` keeps copies of units' folders where all nodes reach them.
 //!
 //! Not here yet: several operators with keys, state that comes from another node directly.
 
 mod address;
 mod answering;
 mod arrived;
+mod asked;
 mod cut;
 mod door;
 mod host;
@@ -40,7 +41,7 @@ pub use address::ClusterAddress;
 pub use answering::{Post, PostCounts, reply_topic};
 pub use cut::{Cut, Refusal, StageCut, cut};
 pub use door::{Door, DoorCounts, DoorOptions};
-pub use host::{Cluster, ClusterOptions, OnDoor, cut_for, stage_topic};
+pub use host::{Cluster, ClusterOptions, DoorEvent, OnDoor, cut_for, stage_topic};
 pub use inbox::{InboxCounts, Reader};
 pub use member::{Member, MemberOptions, Work, control_topic, make_topic};
 pub use outlet::{Carrier, CarrierCounts, CarrierOptions};

@@ -15,6 +15,7 @@ use thalweg_flow::JobState;
 use thalweg_types::{Error, Micros, Offset, Retry};
 
 use super::answering::Post;
+use super::asked::Asked;
 use super::door::Door;
 use super::inbox::InboxCounts;
 use super::member::Member;
@@ -22,10 +23,11 @@ use super::overdue::whereabouts;
 use super::snapshot::SnapshotCounts;
 use super::units::Unit;
 use crate::cluster_view::{
-    ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, MOST_UNITS, MemberSnapshot,
-    NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot, StageSnapshot, UnitFigures,
-    UnitLabels, UnitSnapshot,
+    Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, KeyOf, MOST_UNITS,
+    MemberSnapshot, NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, Present, ReportSnapshot,
+    StageSnapshot, UnitFigures, UnitLabels, UnitSnapshot,
 };
+use crate::job_file::CheckedJob;
 
 /// How long a record of ours may take until the log says what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -73,7 +75,7 @@ impl Heard {
     }
 
     /// How long ago a node has beaten: between two appends by the brokers' clock, from then on by ours.
-    fn age(&self, name: &Name, now: Instant) -> Option<Duration> {
+    pub(super) fn age(&self, name: &Name, now: Instant) -> Option<Duration> {
         let (newest, read) = self.newest?;
         let last = *self.beats.get(name)?;
         let between = Duration::from_micros(u64::try_from(newest.saturating_sub(last)).unwrap_or(0));
@@ -90,12 +92,22 @@ impl Board {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = here;
     }
 
-    /// What a unit that runs here has found.
-    fn counts(&self, of: &UnitName) -> Option<Arc<InboxCounts>> {
+    /// A unit that runs here.
+    pub(super) fn unit(&self, of: &UnitName) -> Option<Arc<Unit>> {
         self.with(|board| {
             let here = board.iter().find(|here| here.job == of.job && here.stage == of.stage)?;
-            here.units().find(|unit| unit.partition == of.partition).map(|unit| Arc::clone(&unit.counts))
+            here.units().find(|unit| unit.partition == of.partition)
         })
+    }
+
+    /// What it has found.
+    fn counts(&self, of: &UnitName) -> Option<Arc<InboxCounts>> {
+        self.unit(of).map(|unit| Arc::clone(&unit.counts))
+    }
+
+    /// The text of a job by which records enter here; `None` where they do not.
+    pub(super) fn number(&self, job: &Name) -> Option<u64> {
+        self.with(|board| board.iter().filter(|here| here.job == *job).find_map(|here| here.number))
     }
 
     fn with<T>(&self, work: impl FnOnce(&[Here]) -> T) -> T {
@@ -107,6 +119,8 @@ impl Board {
 pub(super) struct Here {
     job: Name,
     stage: Name,
+    /// The text by which records enter, where the door is.
+    number: Option<u64>,
     door: Weak<Door>,
     post: Weak<Post>,
     units: Vec<Weak<Unit>>,
@@ -116,6 +130,7 @@ impl Here {
     pub(super) fn new(
         job: Name,
         stage: Name,
+        number: Option<u64>,
         door: Option<(&Arc<Door>, &Arc<Post>)>,
         units: &[Arc<Unit>],
     ) -> Self {
@@ -124,7 +139,7 @@ impl Here {
             Some((door, post)) => (Arc::downgrade(door), Arc::downgrade(post)),
             None => (Weak::new(), Weak::new()),
         };
-        Self { job, stage, door, post, units }
+        Self { job, stage, number, door, post, units }
     }
 
     fn units(&self) -> impl Iterator<Item = Arc<Unit>> {
@@ -157,6 +172,7 @@ pub(super) struct View {
     board: Arc<Board>,
     /// Of the node, where it has a store.
     snapshots: Option<Arc<SnapshotCounts>>,
+    asked: Asked,
 }
 
 impl View {
@@ -164,8 +180,9 @@ impl View {
         member: Arc<Member>,
         board: Arc<Board>,
         snapshots: Option<Arc<SnapshotCounts>>,
+        asked: Asked,
     ) -> Self {
-        Self { member, board, snapshots }
+        Self { member, board, snapshots, asked }
     }
 
     fn age(&self, name: &Name) -> Option<Duration> {
@@ -303,6 +320,29 @@ impl ClusterView for View {
                 Some(_) => std::thread::sleep(GLANCE),
             }
         }
+    }
+
+    fn run(&self, job: &CheckedJob, change: Change) -> Result<bool, NotDone> {
+        self.asked.run(job, change)
+    }
+
+    fn stop(&self, job: &str) -> Result<(), NotDone> {
+        self.asked.stop(job)
+    }
+
+    fn change_query(&self, job: &str, operator: &str, query: &str, sql: Option<&str>) -> Result<(), NotDone> {
+        self.asked.change_query(job, operator, query, sql)
+    }
+
+    fn present(
+        &self,
+        job: &str,
+        operator: &str,
+        query: &str,
+        key: &[KeyOf],
+        plan: Option<Offset>,
+    ) -> Result<Present, NotDone> {
+        self.asked.present(job, operator, query, key, plan)
     }
 }
 

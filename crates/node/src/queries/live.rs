@@ -234,10 +234,7 @@ impl LiveQueries {
     ) -> Result<PresentValue, QueryError> {
         let plan = self.find(name)?.plan;
         let columns = key_columns(name, &plan.key, key)?;
-        let part = &self.parts[plan.part];
-        let split_by: Vec<ArrayRef> =
-            plan.split_by.iter().map(|place| Arc::clone(&columns[*place])).collect();
-        let task = partition_of(hash_columns(&split_by, 1)[0], part.tasks);
+        let task = plan.task_of_columns(&columns, self.parts[plan.part].tasks);
         let named = plan.key.iter().map(|field| field.name.clone()).zip(columns.iter().cloned()).collect();
         let (reply, replies) = mpsc::channel();
         self.send(
@@ -290,6 +287,27 @@ impl LiveQueries {
             body: Arc::new(command),
             record: change.map(QueryChange::record),
         })
+    }
+}
+
+impl QueryPlan {
+    /// The task of `tasks` that has a group; `key` as of [`LiveQueries::read`].
+    ///
+    /// # Errors
+    /// Where the key does not fit the GROUP BY of the query.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn task_of(
+        &self,
+        query: &str,
+        key: &[(String, Option<String>)],
+        tasks: u32,
+    ) -> Result<u32, QueryError> {
+        Ok(self.task_of_columns(&key_columns(query, &self.key, key)?, tasks))
+    }
+
+    fn task_of_columns(&self, key: &[ArrayRef], tasks: u32) -> u32 {
+        let split_by: Vec<ArrayRef> = self.split_by.iter().map(|place| Arc::clone(&key[*place])).collect();
+        partition_of(hash_columns(&split_by, 1)[0], tasks)
     }
 }
 

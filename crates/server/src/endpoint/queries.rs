@@ -9,7 +9,8 @@ use serde::Deserialize;
 use super::param;
 use crate::app::{App, Effect, PathParams, json_response};
 use crate::body::{expect_text, media_type};
-use crate::control::QueryPath;
+use crate::control::{Control, Found, QueryPath};
+use crate::elsewhere;
 use crate::error::{ApiError, Code};
 use crate::params;
 use crate::wire;
@@ -18,10 +19,26 @@ pub(super) async fn read(app: &App, path: &PathParams, parts: &Parts) -> Result<
     let path = query_path(path)?;
     let key = params::fields(parts.uri.query())?;
     let name = path.query.clone();
-    let present = app
-        .call(Effect::Reads, app.options.control_timeout, move |control| control.present(&path, &key))
-        .await??;
-    json_response(StatusCode::OK, &wire::Present::new(name, present))
+    let plan = elsewhere::plan_of(&parts.headers)?;
+    let mut refused = None;
+    // Units may move while one is asked for: once more by the newest plan.
+    for _ in 0..2 {
+        let (path, key) = (path.clone(), key.clone());
+        let look = move |control: &dyn Control| control.present(&path, &key, plan);
+        let found = app.call(Effect::Reads, app.options.control_timeout, look).await??;
+        let (node, address, plan) = match found {
+            Found::Here(present) => {
+                return json_response(StatusCode::OK, &wire::Present::new(name, present));
+            }
+            Found::Elsewhere { node, address, plan } => (node, address, plan),
+        };
+        let asked = elsewhere::ask(&node, &address, &parts.uri, plan, app.options.control_timeout);
+        match asked.await {
+            Ok(answer) if answer.status() != StatusCode::SERVICE_UNAVAILABLE => return Ok(answer),
+            other => refused = Some(other),
+        }
+    }
+    refused.unwrap_or_else(|| Err(ApiError::new(Code::Internal, "nobody was asked")))
 }
 
 pub(super) async fn add(

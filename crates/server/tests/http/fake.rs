@@ -10,20 +10,21 @@ use thalweg_flow::{
     AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
     LatencyCounts, TableCounts,
 };
+use thalweg_node::CheckedJob;
 use thalweg_node::cluster_view::{
-    ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, MemberSnapshot, NodeFigures,
-    NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot, StageSnapshot, UnitFigures, UnitLabels,
-    UnitSnapshot,
+    self, Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, KeyOf,
+    MemberSnapshot, NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot, StageSnapshot,
+    UnitFigures, UnitLabels, UnitSnapshot,
 };
 use thalweg_server::control::{
-    Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness,
-    Stop, StopSummary, TextKind,
+    Control, ControlError, FailedJob, FileFormat, Found, KeyField, Kind, Mistake, Present, QueryPath,
+    Readiness, Stop, StopSummary, TextKind,
 };
 use thalweg_server::snapshot::{
     Commits, Failure, JobSnapshot, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State,
     TaskSnapshot,
 };
-use thalweg_types::Error;
+use thalweg_types::{Error, Offset};
 
 /// How the source treats a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -323,17 +324,17 @@ impl Control for FakeNode {
         })
     }
 
-    fn present(&self, query: &QueryPath, key: &[KeyField]) -> Result<Present, ControlError> {
+    fn present(&self, query: &QueryPath, key: &[KeyField], _: Option<Offset>) -> Result<Found, ControlError> {
         self.find_query(query)?;
         match key {
             [KeyField { name, value }] if name == "card" => {
                 let mut key = Map::new();
                 key.insert("card".to_owned(), json!(value));
-                Ok(Present {
+                Ok(Found::Here(Present {
                     key,
                     values: json!({ "spent": 12.25, "n": 4 }),
                     as_of: Some(1_329_929_188_967_032),
-                })
+                }))
             }
             _ => Err(Error::user("the key of query \"card_1h\" is card")
                 .with_hint("for example ?card=c1")
@@ -484,6 +485,29 @@ impl ClusterView for FakeCluster {
             }
         }
         Ok(self.member(node))
+    }
+
+    fn run(&self, _: &CheckedJob, _: Change) -> Result<bool, NotDone> {
+        unimplemented!("the control of these tests has jobs of its own")
+    }
+
+    fn stop(&self, _: &str) -> Result<(), NotDone> {
+        unimplemented!("the control of these tests has jobs of its own")
+    }
+
+    fn change_query(&self, _: &str, _: &str, _: &str, _: Option<&str>) -> Result<(), NotDone> {
+        unimplemented!("the control of these tests has queries of its own")
+    }
+
+    fn present(
+        &self,
+        _: &str,
+        _: &str,
+        _: &str,
+        _: &[KeyOf],
+        _: Option<Offset>,
+    ) -> Result<cluster_view::Present, NotDone> {
+        unimplemented!("the control of these tests has queries of its own")
     }
 }
 

@@ -39,6 +39,12 @@ impl MetricsSpec {
         })
     }
 
+    /// The part that runs a stage: in a link of a chain, that of its own stage alone.
+    fn part_of(&self, stage: usize) -> Option<usize> {
+        let here = self.form.stages(self.stages.len());
+        here.contains(&stage).then(|| stage - here.start)
+    }
+
     /// Checks a query, which may be one of its own.
     fn bind(&self, name: &str, text: &str) -> Result<(StageQuery, PlannedQuery, usize), QueryError> {
         if self.input.field(name).is_some() {
@@ -64,7 +70,8 @@ impl MetricsSpec {
 
 impl Queries for MetricsSpec {
     fn list(&self) -> Vec<QueryText> {
-        let queries = self.stages.iter().flat_map(|stage| &stage.queries);
+        let here = self.form.stages(self.stages.len());
+        let queries = self.stages[here].iter().flat_map(|stage| &stage.queries);
         let text = |query: &StageQuery| QueryText {
             name: query.name.clone(),
             text: query.text.clone(),
@@ -77,9 +84,12 @@ impl Queries for MetricsSpec {
         let (query, planned, stage) = self.bind(name, text)?;
         let key = spec::fields_of(&planned.group_by);
         let place = |field: &usize| key.iter().position(|other| other == field);
+        let part = self.part_of(stage).ok_or_else(|| {
+            QueryError::Failed(Error::internal(format!("query {name:?} runs in another link of the chain")))
+        })?;
         let split_by = self.stages[stage].keys.iter().map(place);
         Ok(QueryPlan {
-            part: stage,
+            part,
             split_by: split_by.collect::<Option<_>>().expect("a query groups by the key of its stage"),
             key: key.iter().map(|field| self.input.fields()[*field].clone()).collect::<Vec<Field>>(),
             words: words(&query.query),
