@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -119,10 +119,48 @@ enum Step {
     End,
 }
 
+/// How many messages threads that commit have not done with, those aside that wait for what comes from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Busy(AtomicUsize);
+
+impl Busy {
+    /// Whether there is none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn begin(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Tells a thread that one of its jobs may have something to commit.
 struct Bell {
-    to: mpsc::Sender<Message>,
+    to: Sender,
     job: u64,
+}
+
+/// To a thread that commits.
+#[derive(Clone)]
+struct Sender {
+    to: mpsc::Sender<Message>,
+    busy: Arc<Busy>,
+}
+
+impl Sender {
+    /// Whether the thread is there.
+    fn send(&self, message: Message) -> bool {
+        self.busy.begin();
+        let is_there = self.to.send(message).is_ok();
+        if !is_there {
+            self.busy.end();
+        }
+        is_there
+    }
 }
 
 enum Message {
@@ -138,19 +176,21 @@ enum Message {
 /// Once this is dropped, the thread ends with its last job. A job has one message on its way for each cycle and for its
 /// end, so what waits for the thread is bounded by its jobs.
 pub(crate) struct CommitThread {
-    to: mpsc::Sender<Message>,
+    to: Sender,
     taken: AtomicU64,
 }
 
 impl CommitThread {
     /// # Errors
     /// A lack of threads.
-    pub(crate) fn start(name: String) -> Result<Self, Error> {
+    pub(crate) fn start(name: String, busy: &Arc<Busy>) -> Result<Self, Error> {
         let (to, from) = mpsc::channel();
+        let known = Arc::clone(busy);
         std::thread::Builder::new()
             .name(name)
-            .spawn(move || commit_all(&from))
+            .spawn(move || commit_all(&from, &known))
             .map_err(|error| Error::external("start a thread that commits").with_source(error))?;
+        let to = Sender { to, busy: Arc::clone(busy) };
         Ok(Self { to, taken: AtomicU64::new(0) })
     }
 
@@ -162,25 +202,36 @@ impl CommitThread {
         // Relaxed: it only gives out numbers.
         let job = self.taken.fetch_add(1, Ordering::Relaxed);
         work.committer.lock().bell = Some(Bell { to: self.to.clone(), job });
-        self.to
-            .send(Message::Take(job, Box::new((work, hold))))
-            .map_err(|_| Error::internal("the thread that commits has ended"))
+        match self.to.send(Message::Take(job, Box::new((work, hold)))) {
+            true => Ok(()),
+            false => Err(Error::internal("the thread that commits has ended")),
+        }
     }
 }
 
 impl Drop for CommitThread {
     fn drop(&mut self) {
         // If the thread has ended, nobody needs to be told.
-        let _ = self.to.send(Message::Close);
+        self.to.send(Message::Close);
     }
 }
 
 /// The life of a thread that commits.
-fn commit_all(from: &mpsc::Receiver<Message>) {
+fn commit_all(from: &mpsc::Receiver<Message>, busy: &Busy) {
+    /// A message that the thread has done with when this is dropped.
+    struct Doing<'a>(&'a Busy);
+
+    impl Drop for Doing<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+        }
+    }
+
     let mut works: BTreeMap<u64, Box<(CommitWork, JobHold)>> = BTreeMap::new();
     let mut is_closed = false;
     while !(is_closed && works.is_empty()) {
         let Ok(message) = from.recv() else { return };
+        let _doing = Doing(busy);
         let job = match message {
             Message::Take(job, work) => {
                 works.insert(job, work);
@@ -208,6 +259,10 @@ fn commit_all(from: &mpsc::Receiver<Message>) {
             drop(work);
             drop(hold);
         }
+    }
+    // Jobs that are over ring for the last time when they are dropped.
+    while from.try_recv().is_ok() {
+        busy.end();
     }
 }
 
@@ -247,7 +302,7 @@ impl Committer {
     fn ring(&self) {
         if let Some(bell) = &self.lock().bell {
             // A thread that has ended has dropped its jobs.
-            let _ = bell.to.send(Message::Look(bell.job));
+            bell.to.send(Message::Look(bell.job));
         }
     }
 }
@@ -658,7 +713,7 @@ mod tests {
                 panic!("planted");
             }
         }
-        let thread = CommitThread::start("commit:test".to_owned()).unwrap();
+        let thread = CommitThread::start("commit:test".to_owned(), &Arc::default()).unwrap();
         let all: Vec<_> = (0..3)
             .map(|_| {
                 let fs = Arc::new(MemFs::new());
