@@ -551,6 +551,7 @@ fn place_units(
         .map(|unit| (unit.partition, false))
         .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
         .collect();
+    end_units(placed, now);
     for unit in placed.units.list() {
         let Some(is_active) = wanted.get(&unit.partition) else {
             unit.is_planned.store(false, Ordering::Relaxed);
@@ -567,7 +568,6 @@ fn place_units(
         unit.is_active.store(*is_active, Ordering::Relaxed);
         unit.is_planned.store(*is_active, Ordering::Relaxed);
     }
-    end_units(placed, now);
     placed.lost.retain(|partition| wanted.contains_key(partition));
     for (partition, is_active) in wanted {
         let runs = placed.units.get(partition).is_some_and(|unit| !unit.job.state().is_final());
@@ -688,6 +688,8 @@ impl Actor for Host {
                 self.state = news;
             }
         }
+        // Before anything begins or ends here: what that comes to, the next step sees.
+        shared.report(&mut self.placed, now);
         shared.submit(&self.state);
         self.leaving.retain_mut(|leaving| !leaving.step(now));
         self.closing.retain(|_, closing| !closing.step(now));
@@ -707,7 +709,6 @@ impl Actor for Host {
                 place_units(job, stage, now, &active, &followed);
             }
         }
-        shared.report(&mut self.placed, now);
         shared.board.set(self.placed.iter().flat_map(|(job, placed)| placed.here(job)).collect());
         let mut stages = self.placed.values().flat_map(|placed| &placed.stages);
         let is_any_ending = !self.leaving.is_empty()
@@ -741,10 +742,11 @@ impl Closing {
         self.entry = None;
         while let Some(stage) = self.placed.stages.get(self.stage) {
             let units = stage.units.list();
-            let began = *self.began.get_or_insert_with(|| {
+            let Some(began) = self.began else {
                 units.iter().for_each(|unit| unit.job.drain());
-                now
-            });
+                self.began = Some(now);
+                return false;
+            };
             if since(began, now) < PATIENCE
                 && units.iter().any(|unit| unit.job.wait_timeout(Duration::ZERO).is_none())
             {

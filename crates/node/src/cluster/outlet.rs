@@ -36,7 +36,7 @@ use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::scatter::Origin;
-use crate::durable::Busy;
+use crate::durable::Doings;
 
 /// How long a commit waits for the rows before it. The unit goes on from the commit before it then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,16 +98,16 @@ impl Carrier {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`. `busy` are the
-    /// commits of its node.
+    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`. `doings` are those
+    /// of the thread that commits it.
     pub(super) fn outlet(
         self: &Arc<Self>,
         unit: Sent,
         (to, spec): (StageCut, Arc<Spec>),
         arrived: Arc<Arrived>,
-        busy: Arc<Busy>,
+        doings: Arc<Doings>,
     ) -> Arc<dyn SinkPlugin> {
-        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, busy })
+        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, doings })
     }
 
     /// What rings when there may be something to send.
@@ -220,8 +220,8 @@ struct Outlet {
     sending: Mutex<Sending>,
     /// Something was written, or never will be.
     changed: Condvar,
-    /// The commits of the node.
-    busy: Arc<Busy>,
+    /// Of the thread that commits the unit.
+    doings: Arc<Doings>,
 }
 
 struct Sending {
@@ -272,7 +272,7 @@ impl Outlet {
     fn go_on(&self, sending: &mut Sending) {
         let (written, has_failed) = (sending.written(), sending.failure.is_some());
         if sending.awaited.take_if(|end| has_failed || written >= *end).is_some() {
-            self.busy.begin();
+            self.doings.go_on();
         }
     }
 
@@ -296,7 +296,7 @@ struct OutletPlugin {
     to: StageCut,
     spec: Arc<Spec>,
     arrived: Arc<Arrived>,
-    busy: Arc<Busy>,
+    doings: Arc<Doings>,
 }
 
 impl SinkPlugin for OutletPlugin {
@@ -321,7 +321,7 @@ impl SinkPlugin for OutletPlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let Self { carrier, unit, to, spec, arrived, busy } = self;
+        let Self { carrier, unit, to, spec, arrived, doings } = self;
         let position = context.durable.and_then(|durable| durable.position);
         let (task_time, marks) = match position {
             Some(position) => read_position(&position, to.partitions)?,
@@ -335,8 +335,8 @@ impl SinkPlugin for OutletPlugin {
             failure: None,
             awaited: None,
         };
-        let busy = Arc::clone(busy);
-        let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new(), busy });
+        let doings = Arc::clone(doings);
+        let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new(), doings });
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
         let schema = Arc::clone(to.streams[0].arrow());
@@ -578,11 +578,11 @@ impl CyclePart for OutletPart {
                     .with_hint("look whether a broker of its topic is away")
             })?;
             sending.awaited = Some(self.end);
-            self.outlet.busy.end();
+            self.outlet.doings.wait();
             let waited = self.outlet.changed.wait_timeout(sending, left);
             sending = waited.unwrap_or_else(PoisonError::into_inner).0;
             if sending.awaited.take().is_some() {
-                self.outlet.busy.begin();
+                self.outlet.doings.go_on();
             }
         }
     }

@@ -226,8 +226,8 @@ impl Units {
             (None, _) => None,
             (Some(carrier), Some(next)) => {
                 let unit = Origin::Unit { stage: stage.place, partition };
-                let busy = Arc::clone(&site.busy);
-                Some(carrier.outlet(unit, (next.clone(), Arc::clone(&spec)), Arc::clone(&arrived), busy))
+                let doings = self.thread.doings();
+                Some(carrier.outlet(unit, (next.clone(), Arc::clone(&spec)), Arc::clone(&arrived), doings))
             }
             (Some(_), None) => {
                 return Err(Error::internal(format!("text {} of the job has no next stage", spec.number)));

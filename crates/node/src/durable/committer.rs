@@ -119,7 +119,7 @@ enum Step {
     End,
 }
 
-/// How many messages threads that commit have not done with, those aside that wait for what comes from outside.
+/// How many threads that commit have something to do.
 #[derive(Debug, Default)]
 pub(crate) struct Busy(AtomicUsize);
 
@@ -128,13 +128,44 @@ impl Busy {
     pub(crate) fn is_none(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
+}
 
-    pub(crate) fn begin(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+/// What a thread that commits has to do. One that waits for what others have to do first has nothing.
+#[derive(Debug)]
+pub(crate) struct Doings {
+    /// Messages that it has not done with, and whether it waits.
+    has: Mutex<(usize, bool)>,
+    all: Arc<Busy>,
+}
+
+impl Doings {
+    fn change(&self, change: impl FnOnce(&mut (usize, bool))) {
+        let mut has = self.has.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_busy = |has: &(usize, bool)| has.0 > 0 && !has.1;
+        let before = is_busy(&has);
+        change(&mut has);
+        match (before, is_busy(&has)) {
+            (false, true) => self.all.0.fetch_add(1, Ordering::AcqRel),
+            (true, false) => self.all.0.fetch_sub(1, Ordering::AcqRel),
+            _ => 0,
+        };
     }
 
-    pub(crate) fn end(&self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+    /// The thread waits until somebody says that it goes on.
+    pub(crate) fn wait(&self) {
+        self.change(|has| has.1 = true);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.change(|has| has.1 = false);
+    }
+
+    fn sent(&self) {
+        self.change(|has| has.0 += 1);
+    }
+
+    fn done(&self) {
+        self.change(|has| has.0 -= 1);
     }
 }
 
@@ -148,16 +179,16 @@ struct Bell {
 #[derive(Clone)]
 struct Sender {
     to: mpsc::Sender<Message>,
-    busy: Arc<Busy>,
+    doings: Arc<Doings>,
 }
 
 impl Sender {
     /// Whether the thread is there.
     fn send(&self, message: Message) -> bool {
-        self.busy.begin();
+        self.doings.sent();
         let is_there = self.to.send(message).is_ok();
         if !is_there {
-            self.busy.end();
+            self.doings.done();
         }
         is_there
     }
@@ -185,13 +216,18 @@ impl CommitThread {
     /// A lack of threads.
     pub(crate) fn start(name: String, busy: &Arc<Busy>) -> Result<Self, Error> {
         let (to, from) = mpsc::channel();
-        let known = Arc::clone(busy);
+        let doings = Arc::new(Doings { has: Mutex::default(), all: Arc::clone(busy) });
+        let known = Arc::clone(&doings);
         std::thread::Builder::new()
             .name(name)
             .spawn(move || commit_all(&from, &known))
             .map_err(|error| Error::external("start a thread that commits").with_source(error))?;
-        let to = Sender { to, busy: Arc::clone(busy) };
+        let to = Sender { to, doings };
         Ok(Self { to, taken: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn doings(&self) -> Arc<Doings> {
+        Arc::clone(&self.to.doings)
     }
 
     /// Commits the cycles of a job, which has not ended while it is held.
@@ -217,13 +253,13 @@ impl Drop for CommitThread {
 }
 
 /// The life of a thread that commits.
-fn commit_all(from: &mpsc::Receiver<Message>, busy: &Busy) {
+fn commit_all(from: &mpsc::Receiver<Message>, doings: &Doings) {
     /// A message that the thread has done with when this is dropped.
-    struct Doing<'a>(&'a Busy);
+    struct Doing<'a>(&'a Doings);
 
     impl Drop for Doing<'_> {
         fn drop(&mut self) {
-            self.0.end();
+            self.0.done();
         }
     }
 
@@ -231,7 +267,7 @@ fn commit_all(from: &mpsc::Receiver<Message>, busy: &Busy) {
     let mut is_closed = false;
     while !(is_closed && works.is_empty()) {
         let Ok(message) = from.recv() else { return };
-        let _doing = Doing(busy);
+        let _doing = Doing(doings);
         let job = match message {
             Message::Take(job, work) => {
                 works.insert(job, work);
@@ -262,7 +298,7 @@ fn commit_all(from: &mpsc::Receiver<Message>, busy: &Busy) {
     }
     // Jobs that are over ring for the last time when they are dropped.
     while from.try_recv().is_ok() {
-        busy.end();
+        doings.done();
     }
 }
 
