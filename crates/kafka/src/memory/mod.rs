@@ -121,7 +121,13 @@ impl MemoryBus {
 
     /// Cuts a client off, or no more. Where it is cut off from both, other calls find no broker.
     pub fn cut(&self, client: &str, cut: Cut) {
-        self.world().cuts.insert(client.into(), cut);
+        let wakes = {
+            let mut world = self.world();
+            world.cuts.insert(client.into(), cut);
+            if cut.reads { Vec::new() } else { world.wakes_of(client) }
+        };
+        // They have missed what came meanwhile.
+        wakes.iter().for_each(|wake| wake());
     }
 
     fn world(&self) -> MutexGuard<'_, World> {

@@ -126,6 +126,12 @@ impl World {
         held.collect()
     }
 
+    /// What wakes the readers of a client.
+    pub(super) fn wakes_of(&self, client: &str) -> Vec<Arc<Wake>> {
+        let readers = self.readers.iter().filter(|reader| *reader.client == *client);
+        readers.filter_map(|reader| reader.wake.upgrade()).collect()
+    }
+
     /// Lets a reader have so many messages more; what wakes it.
     pub(super) fn deliver(&self, reader: u64, messages: i64) -> Option<Arc<Wake>> {
         let reader = self.readers.iter().find(|known| known.number == reader)?;
