@@ -47,6 +47,11 @@ pub(crate) fn plan(rng: &mut Rng, from: Micros, until: Micros) -> Vec<(Micros, F
     let count = rng.usize(3..9);
     let mut plan: Vec<(Micros, Fault)> =
         (0..count).map(|_| (rng.i64(from..until), Fault::ALL[rng.usize(0..Fault::ALL.len())])).collect();
+    // A node that cannot send, and is killed then, has rows that nobody has.
+    if rng.bool() {
+        let at = rng.i64(from..until);
+        plan.extend([(at, Fault::CutWrites), (at + rng.i64(100_000..3_000_000), Fault::Kill)]);
+    }
     plan.sort_unstable();
     plan
 }

@@ -355,7 +355,9 @@ impl World {
         for _ in 0..self.rng.usize(1..4) {
             let n = self.next_record;
             self.next_record += 1;
-            let time = (BEGIN + self.now) / MILLISECOND - self.rng.i64(0..1_500);
+            // Some are late.
+            let back = if self.rng.u8(0..10) == 0 { 4_000 } else { 1_500 };
+            let time = (BEGIN + self.now) / MILLISECOND - self.rng.i64(0..back);
             let (card, shop) = (self.rng.u8(0..5), self.rng.u8(0..4));
             let amount = f64::from(self.rng.i32(-1_000_000..1_000_000)) / 7.0;
             body += &format!(
@@ -427,7 +429,12 @@ impl World {
         if healthy.is_empty() || (needs_another && healthy.len() < 2) {
             return;
         }
-        let index = healthy[self.rng.usize(0..healthy.len())];
+        let mut index = healthy[self.rng.usize(0..healthy.len())];
+        // One that cannot send has rows that nobody has.
+        let cut = self.peers.iter().position(|peer| peer.live.is_some() && peer.cut.is_some());
+        if let (Fault::Kill | Fault::Lose, Some(cut), true) = (fault, cut, self.rng.u8(0..4) > 0) {
+            index = cut;
+        }
         let for_seconds = |rng: &mut Rng, most: i64| rng.i64(SECOND / 5..most * SECOND);
         match fault {
             Fault::Delay => {
@@ -463,7 +470,9 @@ impl World {
                 if fault == Fault::Lose {
                     std::fs::remove_dir_all(self.folder.path().join(&self.peers[index].name)).unwrap();
                 }
-                self.peers[index].again = Some(self.now + for_seconds(&mut self.rng, 8));
+                // Some are back before anybody has missed them, and go on from their own commits.
+                let most = if self.rng.u8(0..3) > 0 { 2 } else { 8 };
+                self.peers[index].again = Some(self.now + for_seconds(&mut self.rng, most));
             }
             Fault::Join => {
                 if self.peers.len() == MOST {
