@@ -95,6 +95,12 @@ impl Runtime {
         self.workers.len()
     }
 
+    /// How often each worker has begun to sleep, while all of them sleep: if two calls give the same, none has worked in
+    /// between.
+    pub fn naps(&self) -> Option<Vec<u64>> {
+        self.workers.iter().map(|mailbox| mailbox.nap()).collect()
+    }
+
     /// Starts a job that does not outlive its process.
     ///
     /// # Errors

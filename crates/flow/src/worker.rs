@@ -86,6 +86,8 @@ pub(crate) struct Mailbox {
 struct Inbox {
     tasks: VecDeque<Arc<TaskCell>>,
     asleep: bool,
+    /// How often it has begun to sleep.
+    naps: u64,
     stop: bool,
 }
 
@@ -132,6 +134,12 @@ impl Mailbox {
         self.bell.notify_one();
     }
 
+    /// How often the worker has begun to sleep, while it sleeps and nothing waits for it.
+    pub(crate) fn nap(&self) -> Option<u64> {
+        let inbox = self.lock();
+        (inbox.asleep && inbox.tasks.is_empty()).then_some(inbox.naps)
+    }
+
     fn take_mail(&self) {
         if !self.mail.load(Ordering::Acquire) {
             return;
@@ -148,6 +156,7 @@ impl Mailbox {
     /// Sleeps until there is mail or the time has come; `false` when the worker is to end.
     fn sleep(&self, until: Option<Instant>) -> bool {
         let mut inbox = self.lock();
+        inbox.naps += 1;
         loop {
             if !inbox.tasks.is_empty() {
                 inbox.asleep = false;

@@ -19,9 +19,11 @@ use thalweg_storage::{Fs, IoPool, RealFs, failed_sync};
 use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
 
+#[cfg(feature = "cluster")]
+use crate::cluster::{Actors, Ids, random_ids};
 use crate::data_dir::{DataDir, JobDir};
 use crate::drop_query::DropQuery;
-use crate::durable::{CommitThread, Committer, CycleFigures};
+use crate::durable::{Busy, CommitThread, Committer, CycleFigures};
 use crate::graph::{Outside, Role};
 use crate::job_file::check::PARTITIONINGS;
 use crate::job_file::{CheckOptions, CheckedJob, Endpoint};
@@ -50,6 +52,14 @@ pub struct NodeOptions {
     pub tables: Arc<Tables>,
     pub operators: Operators,
     pub clock: Arc<dyn Clock>,
+    /// Threads that read and write state in the background; 0: a worker does it when it has to.
+    pub io_threads: usize,
+    /// Who calls the parts of the node that take part in a cluster.
+    #[cfg(feature = "cluster")]
+    pub actors: Actors,
+    /// Tells this process and its doors apart from others of the cluster.
+    #[cfg(feature = "cluster")]
+    pub ids: Ids,
     /// Where commits and state of jobs go; tests count and fail its calls.
     pub fs: Arc<dyn Fs>,
     pub read_only_when_full: bool,
@@ -73,6 +83,11 @@ impl Default for NodeOptions {
             tables,
             operators: Operators::builtin(),
             clock: Arc::new(SystemClock),
+            io_threads: IO_THREADS,
+            #[cfg(feature = "cluster")]
+            actors: Actors::default(),
+            #[cfg(feature = "cluster")]
+            ids: random_ids(),
             fs: Arc::new(RealFs),
             read_only_when_full: false,
             begins_anew: false,
@@ -189,8 +204,15 @@ impl NodeOptions {
         let dir = DataDir::open(self.data_dir.as_deref())?;
         Ok(Node {
             site: Site {
-                runtime: Runtime::new(self.workers, self.clock),
-                pool: IoPool::new(IO_THREADS),
+                runtime: Runtime::new(self.workers, Arc::clone(&self.clock)),
+                pool: IoPool::new(self.io_threads),
+                busy: Arc::default(),
+                #[cfg(feature = "cluster")]
+                clock: self.clock,
+                #[cfg(feature = "cluster")]
+                actors: self.actors,
+                #[cfg(feature = "cluster")]
+                ids: self.ids,
                 fs: self.fs,
                 read_only_when_full: self.read_only_when_full,
                 begins_anew: self.begins_anew,
@@ -224,6 +246,14 @@ pub(crate) struct Site {
     /// Dropped first: its tasks use the pool.
     pub(crate) runtime: Runtime,
     pub(crate) pool: Arc<IoPool>,
+    /// Commits that are under way.
+    pub(crate) busy: Arc<Busy>,
+    #[cfg(feature = "cluster")]
+    pub(crate) clock: Arc<dyn Clock>,
+    #[cfg(feature = "cluster")]
+    pub(crate) actors: Actors,
+    #[cfg(feature = "cluster")]
+    pub(crate) ids: Ids,
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) read_only_when_full: bool,
     pub(crate) begins_anew: bool,
@@ -241,6 +271,14 @@ impl Node {
 
     pub fn data_dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Whether its workers sleep and no commit goes on: then nothing happens before something comes from outside, or time
+    /// passes. For nodes with [`NodeOptions::io_threads`] 0.
+    pub fn is_at_rest(&self) -> bool {
+        let naps = self.site.runtime.naps();
+        // What a commit wakes after this look, or a worker gives to a commit before it, the second look shows.
+        naps.is_some() && self.site.busy.is_none() && naps == self.site.runtime.naps()
     }
 
     #[cfg(feature = "cluster")]
@@ -338,8 +376,9 @@ impl Node {
         };
         let adopted = opened.adopt(job, dropped)?;
         let wired = adopted.wire(&self.site, None, skips)?;
-        let running =
-            wired.run(|| CommitThread::start(format!("commit:{name}")).map(Arc::new)).map(Arc::new)?;
+        let running = wired
+            .run(|| CommitThread::start(format!("commit:{name}"), &self.site.busy).map(Arc::new))
+            .map(Arc::new)?;
         self.jobs().insert(name, Arc::clone(&running));
         Ok(running)
     }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use thalweg_cluster::frame::{Sender, Settings, Spec};
 use thalweg_cluster::positions::{self, Mark, Position};
-use thalweg_flow::{CycleSettings, JobState};
+use thalweg_flow::{CycleSettings, JobState, SystemClock};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
-    Carrier, CarrierOptions, Origin, Scatter, Unit, UnitOptions, Units, UnitsFolder, cut,
+    Carrier, CarrierOptions, Carrying, Origin, Scatter, Unit, UnitOptions, Units, UnitsFolder, cut, drive,
 };
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
 use thalweg_types::{Batch, Error, SEMANTICS};
@@ -299,7 +299,10 @@ impl Chain {
             false => vec![open(0, TOPIC, None)],
         };
         let running = Arc::clone(&carrier);
-        let thread = Some(std::thread::spawn(move || running.run()));
+        let thread = std::thread::spawn(move || {
+            drive(&SystemClock, &running.bell(), &mut Carrying::new(Arc::clone(&running)));
+        });
+        let thread = Some(thread);
         Self { stages, carrier, thread }
     }
 

@@ -1,6 +1,7 @@
 //! The clients: a consumer that is delayed, a producer that fails.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 
 pub(super) struct MemoryConsumer {
     world: Arc<Mutex<World>>,
+    client: Arc<str>,
     options: ConsumerOptions,
     /// By number; `None` where it is read no more.
     partitions: Vec<Option<Reading>>,
@@ -29,11 +31,13 @@ struct Reading {
     peeked: i64,
     /// Kept by the world as long as it is here.
     wake: Arc<Wake>,
+    /// The end of what it may have.
+    gate: Arc<AtomicI64>,
 }
 
 impl MemoryConsumer {
-    pub(super) fn new(world: Arc<Mutex<World>>, options: ConsumerOptions) -> Self {
-        Self { world, options, partitions: Vec::new() }
+    pub(super) fn new(world: Arc<Mutex<World>>, client: Arc<str>, options: ConsumerOptions) -> Self {
+        Self { world, client, options, partitions: Vec::new() }
     }
 
     fn reading(&mut self, partition: usize) -> Result<&mut Reading, BusError> {
@@ -56,8 +60,8 @@ impl Consumer for MemoryConsumer {
         wake: Wake,
     ) -> Result<usize, BusError> {
         let wake = Arc::new(wake);
-        lock(&self.world).wake_for(partition, &wake);
-        let reading = Reading { of: partition.clone(), next: offset, peeked: offset, wake };
+        let gate = lock(&self.world).wake_for(&self.client, partition, offset, &wake);
+        let reading = Reading { of: partition.clone(), next: offset, peeked: offset, wake, gate };
         self.partitions.push(Some(reading));
         Ok(self.partitions.len() - 1)
     }
@@ -80,12 +84,19 @@ impl Consumer for MemoryConsumer {
         _: Duration,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError> {
-        let (world, isolation) = (Arc::clone(&self.world), self.options.isolation);
+        let (world, client, isolation) =
+            (Arc::clone(&self.world), Arc::clone(&self.client), self.options.isolation);
         let reading = self.reading(partition)?;
-        let outcome = read(&world, &reading.of, isolation, &mut reading.next, each);
+        let from = (&reading.of, reading.gate.load(Ordering::Relaxed), isolation);
+        let outcome = read(&world, &client, from, &mut reading.next, each);
         reading.peeked = reading.peeked.max(reading.next);
         // What was delayed comes later, and whoever sleeps is woken for it.
-        if lock(&world).bounds(&reading.of).is_ok_and(|bounds| bounds.end > reading.next) {
+        let world = lock(&world);
+        let gate = reading.gate.load(Ordering::Relaxed);
+        let is_more = world.bounds(&reading.of).is_ok_and(|bounds| bounds.end.min(gate) > reading.next);
+        let is_cut = world.cut_of(&client).reads;
+        drop(world);
+        if is_more && !is_cut {
             (reading.wake)();
         }
         outcome
@@ -96,9 +107,11 @@ impl Consumer for MemoryConsumer {
         partition: usize,
         each: &mut dyn FnMut(&Message<'_>) -> bool,
     ) -> Result<Taken, BusError> {
-        let (world, isolation) = (Arc::clone(&self.world), self.options.isolation);
+        let (world, client, isolation) =
+            (Arc::clone(&self.world), Arc::clone(&self.client), self.options.isolation);
         let reading = self.reading(partition)?;
-        read(&world, &reading.of, isolation, &mut reading.peeked, each)
+        let from = (&reading.of, reading.gate.load(Ordering::Relaxed), isolation);
+        read(&world, &client, from, &mut reading.peeked, each)
     }
 
     fn peek_again(&mut self, partition: usize) {
@@ -123,11 +136,11 @@ impl Consumer for MemoryConsumer {
     }
 }
 
-/// Shows the messages of a partition to `each`, from `next` on.
+/// Shows the messages of a partition below `gate` to `each`, from `next` on.
 fn read(
     world: &Mutex<World>,
-    of: &TopicPartition,
-    isolation: Isolation,
+    client: &str,
+    (of, gate, isolation): (&TopicPartition, i64, Isolation),
     next: &mut i64,
     each: &mut dyn FnMut(&Message<'_>) -> bool,
 ) -> Result<Taken, BusError> {
@@ -135,7 +148,7 @@ fn read(
     loop {
         let mut world = lock(world);
         let delays = world.faults.delays;
-        if world.happens(delays) {
+        if world.cut_of(client).reads || world.happens(delays) {
             return Ok(taken);
         }
         let Bounds { start, end } = world.bounds(of)?;
@@ -143,8 +156,9 @@ fn read(
             let said = format!("expected an offset from {start} to {end}, got {next}");
             return Err(BusError::new(Problem::OutOfRange, format!("read {of}"), said));
         }
-        let Some(stored) = world.next(of, *next, isolation)?.cloned() else {
-            let end = world.end_for(of, isolation)?;
+        let stored = world.next(of, *next, isolation)?.filter(|stored| stored.offset < gate);
+        let Some(stored) = stored.cloned() else {
+            let end = world.end_for(of, isolation)?.min(gate);
             *next = (*next).max(end);
             taken.end = Some(end);
             return Ok(taken);
@@ -179,6 +193,7 @@ struct Queued {
 
 pub(super) struct MemoryProducer {
     world: Arc<Mutex<World>>,
+    client: Arc<str>,
     options: ProducerOptions,
     /// Its epoch and transactional id.
     epoch: Option<(u64, String)>,
@@ -194,11 +209,13 @@ pub(super) struct MemoryProducer {
 impl MemoryProducer {
     pub(super) fn new(
         world: Arc<Mutex<World>>,
+        client: Arc<str>,
         options: ProducerOptions,
         epoch: Option<(u64, String)>,
     ) -> Self {
         Self {
             world,
+            client,
             options,
             epoch,
             transaction: None,
@@ -221,7 +238,7 @@ impl MemoryProducer {
     fn step(&mut self) {
         let mut world = lock(&self.world);
         let faults = world.faults;
-        if world.happens(faults.delays) {
+        if self.queue.is_empty() || world.cut_of(&self.client).writes || world.happens(faults.delays) {
             return;
         }
         let count = 1 + world.below(self.queue.len());
@@ -235,6 +252,7 @@ impl MemoryProducer {
             if world.happens(faults.given_up) {
                 // The next one is written all the same.
                 self.failure.get_or_insert_with(not_written);
+                world.happened.given_up += 1;
                 continue;
             }
             let times = if world.happens(faults.doubles) { 2 } else { 1 };
@@ -243,7 +261,9 @@ impl MemoryProducer {
                     self.failure.get_or_insert(error);
                 }
             }
+            world.happened.doubles += times - 1;
             if world.happens(faults.lost_acknowledgements) {
+                world.happened.lost_acknowledgements += 1;
                 self.failure.get_or_insert_with(not_written);
             }
             // One that follows a failure is a failure.
@@ -383,7 +403,7 @@ impl Producer for MemoryProducer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Faults, MemoryBus};
+    use super::super::{Cut, Faults, MemoryBus};
     use super::*;
     use crate::{Bus, Compression, Isolation};
 
@@ -494,5 +514,45 @@ mod tests {
             Problem::OutOfRange
         );
         assert_eq!(seen, [1, 2]);
+    }
+
+    #[test]
+    fn a_consumer_at_the_gate_gets_what_it_is_given_and_one_that_is_cut_off_nothing() {
+        let bus = MemoryBus::new(1, Faults::default());
+        bus.make_topic("t", 1);
+        bus.gate();
+        let (one, other) = (bus.client("one"), bus.client("other"));
+        let of = TopicPartition::new("t", 0);
+        let wakes = Arc::new(AtomicI64::new(0));
+        let count = Arc::clone(&wakes);
+        let mut consumer = one
+            .consumer(ConsumerOptions {
+                group: String::new(),
+                isolation: Isolation::Uncommitted,
+                queue: 1_000,
+                wake: Arc::new(move || {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }),
+            })
+            .unwrap();
+        consumer.assign(&of, 0).unwrap();
+        let mut producer = other.producer(options(None)).unwrap();
+        (0..3).for_each(|tag| assert_eq!(producer.send(&message(b"m"), tag), Ok(Sent::Taken)));
+        other.cut("other", Cut { writes: true, reads: false });
+        assert_eq!((producer.acknowledged().below, bus.bounds(&of).unwrap().end), (0, 0));
+        other.cut("other", Cut::default());
+        while producer.acknowledged().below < 3 {}
+        let mut take = || consumer.take(0, Duration::ZERO, &mut |_| true).unwrap().messages;
+        assert_eq!((take(), wakes.load(Ordering::Relaxed)), (0, 0));
+        let held = bus.held_back();
+        assert_eq!((held.len(), &*held[0].client, held[0].messages), (1, "one", 3));
+        bus.deliver(held[0].reader, 2);
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        bus.cut("one", Cut { writes: false, reads: true });
+        assert_eq!(take(), 0);
+        bus.cut("one", Cut::default());
+        assert_eq!((take(), bus.held_back()[0].messages), (2, 1));
+        bus.deliver(held[0].reader, 9);
+        assert_eq!((take(), bus.held_back().len()), (1, 0));
     }
 }

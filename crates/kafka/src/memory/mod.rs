@@ -4,6 +4,9 @@
 //! fails, or happens and is reported as failed ([`Faults`]). Nothing depends on a clock: a run with the same calls and
 //! the same seed is the same run.
 //!
+//! A test may own what consumers get, too: behind a *gate* each of them has to be given its messages, so that one thread
+//! decides who goes on, and a run is a function of its decisions whatever threads there are.
+//!
 //! Not modelled: time-outs by the clock, batches, replicas, access control.
 
 mod clients;
@@ -52,17 +55,83 @@ pub struct Stored {
     pub headers: Vec<(String, Option<Vec<u8>>)>,
 }
 
-/// A cluster, and a client of it. Clones are clients of the same cluster.
+/// What a client is cut off from, while what it does else works: it waits, and fails nowhere. Not for transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// What its producers have been given stays in their queues.
+    pub writes: bool,
+    /// Its consumers get nothing.
+    pub reads: bool,
+}
+
+/// A consumer of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBack {
+    /// Its number, in the order in which partitions were assigned.
+    pub reader: u64,
+    pub client: Arc<str>,
+    pub of: TopicPartition,
+    /// How many messages it may not have yet.
+    pub messages: i64,
+}
+
+/// A cluster, and a client of it. Clones are the same client.
 #[derive(Clone)]
-pub struct MemoryBus(Arc<Mutex<World>>);
+pub struct MemoryBus {
+    world: Arc<Mutex<World>>,
+    client: Arc<str>,
+}
 
 impl MemoryBus {
     pub fn new(seed: u64, faults: Faults) -> Self {
-        Self(Arc::new(Mutex::new(World::new(seed, faults))))
+        Self { world: Arc::new(Mutex::new(World::new(seed, faults))), client: "".into() }
+    }
+
+    /// Another client of the same cluster, under a name.
+    #[must_use]
+    pub fn client(&self, name: &str) -> Self {
+        Self { world: Arc::clone(&self.world), client: name.into() }
+    }
+
+    /// From now on a consumer gets of a partition that it is assigned what [`MemoryBus::deliver`] gives it, and is woken then
+    /// alone.
+    pub fn gate(&self) {
+        self.world().is_gated = true;
+    }
+
+    /// The consumers that may not have all messages yet, in the order of their numbers.
+    pub fn held_back(&self) -> Vec<HeldBack> {
+        let mut readers = self.world().readers();
+        readers.retain(|reader| reader.messages > 0);
+        readers
+    }
+
+    /// The consumers that there are, in the same order.
+    pub fn readers(&self) -> Vec<HeldBack> {
+        self.world().readers()
+    }
+
+    /// Gives a consumer so many messages more, and wakes it.
+    pub fn deliver(&self, reader: u64, messages: i64) {
+        let wake = self.world().deliver(reader, messages);
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Cuts a client off, or no more. Where it is cut off from both, other calls find no broker.
+    pub fn cut(&self, client: &str, cut: Cut) {
+        let wakes = {
+            let mut world = self.world();
+            world.cuts.insert(client.into(), cut);
+            if cut.reads { Vec::new() } else { world.wakes_of(client) }
+        };
+        // They have missed what came meanwhile.
+        wakes.iter().for_each(|wake| wake());
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What goes wrong from now on.
@@ -70,9 +139,20 @@ impl MemoryBus {
         self.world().faults = faults;
     }
 
+    /// How often messages were given up, doubled, or written and reported as not written.
+    pub fn happened(&self) -> Faults {
+        self.world().happened
+    }
+
     /// What time it is for the brokers, in milliseconds since 1970; each message takes one.
     pub fn set_time(&self, now: i64) {
         self.world().clock = now;
+    }
+
+    /// As [`MemoryBus::set_time`], but never back.
+    pub fn pass_time(&self, now: i64) {
+        let mut world = self.world();
+        world.clock = now.max(world.clock);
     }
 
     /// Makes a topic, or one in its place: with another id, and without messages.
@@ -116,7 +196,8 @@ impl MemoryBus {
     fn reach(&self, action: &str) -> Result<MutexGuard<'_, World>, BusError> {
         let mut world = self.world();
         let outages = world.faults.outages;
-        if world.happens(outages) {
+        let is_cut = world.cut_of(&self.client) == Cut { writes: true, reads: true };
+        if is_cut || world.happens(outages) {
             return Err(BusError::new(Problem::Unreachable, action, "no broker answers"));
         }
         Ok(world)
@@ -153,7 +234,7 @@ impl Bus for MemoryBus {
     }
 
     fn consumer(&self, options: ConsumerOptions) -> Result<Box<dyn Consumer>, BusError> {
-        Ok(Box::new(MemoryConsumer::new(Arc::clone(&self.0), options)))
+        Ok(Box::new(MemoryConsumer::new(Arc::clone(&self.world), Arc::clone(&self.client), options)))
     }
 
     fn producer(&self, options: ProducerOptions) -> Result<Box<dyn Producer>, BusError> {
@@ -161,7 +242,8 @@ impl Bus for MemoryBus {
         let id = options.transactional_id.clone();
         let epoch = id.map(|id| (world.begin_epoch(&id), id));
         drop(world);
-        Ok(Box::new(MemoryProducer::new(Arc::clone(&self.0), options, epoch)))
+        let (world, client) = (Arc::clone(&self.world), Arc::clone(&self.client));
+        Ok(Box::new(MemoryProducer::new(world, client, options, epoch)))
     }
 
     fn group_offsets(

@@ -1,9 +1,10 @@
 //! The brokers: topics, groups, transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::{Faults, Stored};
+use super::{Cut, Faults, HeldBack, Stored};
 use crate::{Bounds, BusError, GroupOffset, Isolation, Problem, TopicPartition, Wake};
 
 /// A transaction, by its number.
@@ -31,6 +32,8 @@ pub(super) struct TopicState {
 pub(super) struct World {
     random: fastrand::Rng,
     pub(super) faults: Faults,
+    /// How often some of them have happened.
+    pub(super) happened: Faults,
     pub(super) topics: BTreeMap<String, TopicState>,
     pub(super) groups: BTreeMap<(String, TopicPartition), GroupOffset>,
     /// The present epoch of each transactional id, and its open transaction.
@@ -40,8 +43,22 @@ pub(super) struct World {
     next_transaction: Transaction,
     next_id: u64,
     pub(super) clock: i64,
-    /// Readers that wait for something new.
-    readers: Vec<(TopicPartition, Weak<Wake>)>,
+    /// Readers that wait for something new, in the order in which they began.
+    readers: Vec<Reader>,
+    next_reader: u64,
+    /// Readers get what they are given, and no more.
+    pub(super) is_gated: bool,
+    pub(super) cuts: BTreeMap<Arc<str>, Cut>,
+}
+
+/// Whoever reads a partition.
+struct Reader {
+    number: u64,
+    client: Arc<str>,
+    of: TopicPartition,
+    wake: Weak<Wake>,
+    /// The end of what it may have.
+    gate: Arc<AtomicI64>,
 }
 
 impl World {
@@ -49,6 +66,7 @@ impl World {
         Self {
             random: fastrand::Rng::with_seed(seed),
             faults,
+            happened: Faults::default(),
             topics: BTreeMap::new(),
             groups: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -58,21 +76,74 @@ impl World {
             next_id: 1,
             clock: 1_700_000_000_000,
             readers: Vec::new(),
+            next_reader: 0,
+            is_gated: false,
+            cuts: BTreeMap::new(),
         }
     }
 
-    /// Calls `wake` when there is something new in a partition, as long as its owner keeps it.
-    pub(super) fn wake_for(&mut self, partition: &TopicPartition, wake: &Arc<Wake>) {
-        self.readers.retain(|(_, wake)| wake.strong_count() > 0);
-        self.readers.push((partition.clone(), Arc::downgrade(wake)));
+    /// Calls `wake` when there is something new in a partition, as long as its owner keeps it. The end of what the reader may
+    /// have, who begins at `offset`.
+    pub(super) fn wake_for(
+        &mut self,
+        client: &Arc<str>,
+        of: &TopicPartition,
+        offset: i64,
+        wake: &Arc<Wake>,
+    ) -> Arc<AtomicI64> {
+        self.readers.retain(|reader| reader.wake.strong_count() > 0);
+        let gate = Arc::new(AtomicI64::new(if self.is_gated { offset } else { i64::MAX }));
+        self.readers.push(Reader {
+            number: self.next_reader,
+            client: Arc::clone(client),
+            of: of.clone(),
+            wake: Arc::downgrade(wake),
+            gate: Arc::clone(&gate),
+        });
+        self.next_reader += 1;
+        gate
     }
 
     fn wake(&self, is_news: impl Fn(&TopicPartition) -> bool) {
-        for (_, wake) in self.readers.iter().filter(|(of, _)| is_news(of)) {
-            if let Some(wake) = wake.upgrade() {
+        if self.is_gated {
+            return;
+        }
+        for reader in self.readers.iter().filter(|reader| is_news(&reader.of)) {
+            if let Some(wake) = reader.wake.upgrade() {
                 wake();
             }
         }
+    }
+
+    pub(super) fn readers(&self) -> Vec<HeldBack> {
+        let readers = self.readers.iter().filter(|reader| reader.wake.strong_count() > 0);
+        let held = readers.filter_map(|reader| {
+            let Reader { number, client, of, gate, .. } = reader;
+            let messages = self.log(of).ok()?.end - gate.load(Ordering::Relaxed);
+            let (client, of) = (Arc::clone(client), of.clone());
+            Some(HeldBack { reader: *number, client, of, messages })
+        });
+        held.collect()
+    }
+
+    /// What wakes the readers of a client.
+    pub(super) fn wakes_of(&self, client: &str) -> Vec<Arc<Wake>> {
+        let readers = self.readers.iter().filter(|reader| *reader.client == *client);
+        readers.filter_map(|reader| reader.wake.upgrade()).collect()
+    }
+
+    /// Lets a reader have so many messages more; what wakes it.
+    pub(super) fn deliver(&self, reader: u64, messages: i64) -> Option<Arc<Wake>> {
+        let reader = self.readers.iter().find(|known| known.number == reader)?;
+        let end = self.log(&reader.of).ok()?.end;
+        let gate = reader.gate.load(Ordering::Relaxed);
+        reader.gate.store(gate.saturating_add(messages).min(end), Ordering::Relaxed);
+        reader.wake.upgrade()
+    }
+
+    /// How a client is cut off.
+    pub(super) fn cut_of(&self, client: &str) -> Cut {
+        self.cuts.get(client).copied().unwrap_or_default()
     }
 
     /// Whether something happens now that happens so often of 1,000 times.

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use thalweg_cluster::answers::AnswersBuilder;
 use thalweg_cluster::frame::{Door, Reply};
 use thalweg_connect::format::ndjson::RecordLines;
-use thalweg_flow::{InputId, Operator, Output};
+use thalweg_flow::{Clock, InputId, Operator, Output};
 use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
 use thalweg_types::{Batch, Error, Micros, SeqRange};
 
@@ -29,9 +29,8 @@ const QUEUE: usize = 16 << 20;
 /// Bytes of a message of answers, above which the next one begins.
 const MESSAGE: usize = 512 << 10;
 
-/// Whether anybody may wait for answers to rows of a block that the broker appended at `appended`.
-pub(super) fn is_waited_for(frames: &[TakenFrame], appended: Micros) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+/// Whether anybody may wait at the time `now` for answers to rows of a block that the broker appended at `appended`.
+pub(super) fn is_waited_for(frames: &[TakenFrame], appended: Micros, now: Micros) -> bool {
     frames.iter().any(|taken| !taken.frame.places.replies.is_empty())
         && now.saturating_sub(appended) < PATIENCE
 }
@@ -48,6 +47,7 @@ pub struct PostCounts {
 pub struct Post {
     bus: Arc<dyn Bus>,
     prefix: String,
+    clock: Arc<dyn Clock>,
     /// `None` before the first answer, and after a failure.
     producer: Mutex<Option<Box<dyn Producer>>>,
     pub counts: PostCounts,
@@ -59,8 +59,14 @@ pub fn reply_topic(prefix: &str, node: &str) -> String {
 }
 
 impl Post {
-    pub fn new(bus: Arc<dyn Bus>, prefix: impl Into<String>) -> Self {
-        Self { bus, prefix: prefix.into(), producer: Mutex::default(), counts: PostCounts::default() }
+    pub fn new(bus: Arc<dyn Bus>, prefix: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
+        let (producer, counts) = Default::default();
+        Self { bus, prefix: prefix.into(), clock, producer, counts }
+    }
+
+    /// What time it is, in microseconds since 1970.
+    pub(super) fn now(&self) -> Micros {
+        self.clock.read().wall
     }
 
     fn send(&self, door: &Door, answers: AnswersBuilder, count: u64) {

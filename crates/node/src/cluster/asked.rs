@@ -202,7 +202,7 @@ impl Asked {
             Some(true) => {}
         }
         let since = Instant::now();
-        while self.board.number(name).is_some() && since.elapsed() < OPENING {
+        while self.board.has(name) && since.elapsed() < OPENING {
             std::thread::sleep(GLANCE);
         }
         Ok(())
@@ -274,7 +274,8 @@ impl Asked {
             let me = &self.member.process().name;
             match state.active(&unit) {
                 Some(active) if active == me => {
-                    let beat = self.member.with_heard(|heard| heard.age(me, Instant::now()));
+                    let now = self.member.clock().read().steady;
+                    let beat = self.member.with_heard(|heard| heard.age(me, now));
                     if beat.is_none_or(|age| age > DEAF) {
                         return Err(later("this node has not heard of itself for some seconds"));
                     }

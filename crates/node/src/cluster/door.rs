@@ -1,7 +1,7 @@
 //! A door: where records of a job enter, on one node.
 //!
 //! The part of the job above the key runs as a job that keeps nothing. Its sink ([`DoorSink`]) spreads rows over the
-//! partitions of the stage's topic; a thread of the door ([`Door::run`]) sends them as frames and brings answers back.
+//! partitions of the stage's topic; an actor ([`Sender`]) sends them as frames and brings answers back.
 //! Acknowledgement by the brokers is the moment at which a record counts, in every part of the job.
 //!
 //! When something is not written for good, nothing after it is called written: the door goes on as a new *incarnation*, and
@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use thalweg_cluster::answers::Answers as AnswersMessage;
 use thalweg_cluster::frame::{self, Reply, Settings, Spec};
@@ -25,12 +25,12 @@ use thalweg_kafka::{
 };
 use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange};
 
+use super::actor::{Actor, Bell, Next, Outside, since};
 use super::answering::reply_topic;
 use super::cut::StageCut;
-use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, SPARE, producer, send};
+use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::overdue::{Because, Routes, fate};
 use super::scatter::Origin;
-use crate::durable::new_run;
 
 /// How a door sends.
 #[derive(Clone, Debug)]
@@ -60,7 +60,17 @@ pub struct DoorCounts {
     pub failures: AtomicU64,
 }
 
-/// What the sink and the thread share.
+/// Where a door is.
+#[derive(Clone, Debug)]
+pub struct DoorPlace {
+    /// Names of the cluster's topics begin with this.
+    pub prefix: String,
+    pub node: Arc<str>,
+    /// Of the first stage.
+    pub topic: Arc<str>,
+}
+
+/// What the sink and the actor share.
 struct Sending {
     lanes: Lanes,
     incarnation: u64,
@@ -86,9 +96,8 @@ impl Sending {
 
 /// A door of a job on this node.
 pub struct Door {
-    node: Arc<str>,
-    topic: Arc<str>,
-    prefix: String,
+    place: DoorPlace,
+    outside: Outside,
     stage: StageCut,
     /// The job's text.
     spec: Arc<Spec>,
@@ -106,25 +115,22 @@ pub struct Door {
 type Locator = Box<dyn Fn(u32) -> String + Send + Sync>;
 
 impl Door {
-    /// A door of `node` that sends to `topic`, by a text of the job.
+    /// A door that sends by a text of the job.
     ///
     /// # Errors
     /// Where the text is longer than a message holds.
     pub fn new(
         bus: Arc<dyn Bus>,
-        prefix: impl Into<String>,
-        node: impl Into<Arc<str>>,
-        topic: impl Into<Arc<str>>,
+        place: DoorPlace,
         stage: StageCut,
         spec: Arc<Spec>,
         options: DoorOptions,
+        outside: Outside,
     ) -> Result<Arc<Self>, Error> {
-        let node = node.into();
-        let sending = Mutex::new(begin(&stage, &spec, &node, &options, 0)?);
+        let sending = Mutex::new(begin(&stage, &spec, &place.node, &options, (0, (outside.ids)()))?);
         Ok(Arc::new(Self {
-            topic: topic.into(),
-            prefix: prefix.into(),
-            node,
+            place,
+            outside,
             stage,
             spec,
             bus,
@@ -178,66 +184,26 @@ impl Door {
             || self.answers().iter().any(|answers| !answers.waiting_in(SeqRange::new(0, Seq::MAX)).is_empty())
     }
 
-    /// Ends [`Door::run`], which sends nothing more.
+    /// Ends its [`Sender`], which sends nothing more.
     pub fn end(&self) {
         self.lock().is_over = true;
         self.bell.ring();
     }
 
-    /// The life of the door's thread: sends what waits, and brings answers, until [`Door::end`]. `replies` is what
-    /// [`Door::replies`] has given, before the first record came.
-    pub fn run(&self, mut replies: Box<dyn Consumer>) {
-        let mut client: Option<Box<dyn Producer>> = None;
-        let mut looked = Instant::now();
-        loop {
-            let connected = match &mut client {
-                Some(client) => client,
-                none => match producer(&*self.bus, self.options.queue + SPARE, &self.bell) {
-                    Ok(made) => none.insert(made),
-                    Err(error) => {
-                        tracing::warn!(door = %self.node, %error, "records cannot be sent on: no broker");
-                        self.look(&mut looked);
-                        self.bell.wait(AGAIN);
-                        if self.lock().is_over {
-                            return;
-                        }
-                        continue;
-                    }
-                },
-            };
-            let acknowledged = connected.acknowledged();
-            if let Some(failure) = &acknowledged.failure {
-                tracing::warn!(door = %self.node, error = %failure, "records were not written: the door goes on anew");
-                self.begin_again();
-                client = None;
-                continue;
-            }
-            if !self.send(&mut **connected, &acknowledged) {
-                return;
-            }
-            self.take_answers(&mut *replies);
-            self.look(&mut looked);
-            let is_busy = self.lock().lanes.waiting() > 0;
-            // Rung by the sink, by an acknowledgement and by an answer.
-            self.bell.wait(if is_busy { GLANCE } else { LOOK });
-        }
+    /// What rings when there is something to send, an acknowledgement or an answer.
+    pub(super) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
     }
 
-    /// Now and then, gives up what has waited for too long.
-    fn look(&self, looked: &mut Instant) {
-        if looked.elapsed() < LOOK {
-            return;
-        }
-        *looked = Instant::now();
+    /// Gives up what has waited for too long.
+    fn look(&self, now: Micros) {
         let patience = self.options.patience;
-        if let Some(before) = looked.checked_sub(patience) {
-            self.give_up(before, &|late| {
-                let stage = &self.stage.name;
-                let sending = self.lock();
-                let come = |record, partition| sending.lanes.come(record, partition);
-                fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| self.locate(of))
-            });
-        }
+        self.give_up(now, patience, &|late| {
+            let stage = &self.stage.name;
+            let sending = self.lock();
+            let come = |record, partition| sending.lanes.come(record, partition);
+            fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| self.locate(of))
+        });
         // Those that are noted after this are kept.
         let end = self.lock().routes.end();
         let waiting = self.answers().iter().flat_map(|answers| answers.waiting_in(SeqRange::new(0, end)));
@@ -245,17 +211,12 @@ impl Door {
         self.lock().routes.forget_below(first);
     }
 
-    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) {
-        let count: u64 = self.answers().iter().map(|answers| answers.give_up(before, fate)).sum();
+    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Fate) {
+        let count: u64 = self.answers().iter().map(|answers| answers.give_up(now, patience, fate)).sum();
         if count > 0 {
             self.counts.unknown.fetch_add(count, Ordering::Relaxed);
-            tracing::warn!(door = %self.node, pieces = count, "no answer came in time: whether their records count is unknown");
+            tracing::warn!(door = %self.place.node, pieces = count, "no answer came in time: whether their records count is unknown");
         }
-    }
-
-    fn wake(&self) -> thalweg_kafka::Wake {
-        let bell = Arc::clone(&self.bell);
-        Arc::new(move || bell.ring())
     }
 
     /// Begins to read answers at the present end of the reply topic: those before it are for earlier incarnations.
@@ -263,12 +224,13 @@ impl Door {
     /// # Errors
     /// If no broker answers.
     pub fn replies(&self) -> Result<Box<dyn Consumer>, Error> {
-        let of = TopicPartition::new(reply_topic(&self.prefix, &self.node), 0);
+        let DoorPlace { prefix, node, .. } = &self.place;
+        let of = TopicPartition::new(reply_topic(prefix, node), 0);
         let mut consumer = self.bus.consumer(ConsumerOptions {
-            group: format!("thalweg.reply.{}", self.node),
+            group: format!("thalweg.reply.{node}"),
             isolation: Isolation::Uncommitted,
             queue: 4 << 20,
-            wake: self.wake(),
+            wake: self.bell.wake(),
         })?;
         consumer.assign(&of, self.bus.bounds(&of)?.end)?;
         Ok(consumer)
@@ -307,7 +269,7 @@ impl Door {
             let Some(cut) = sending.lanes.cut(partition, false, tag) else { continue };
             sending.next_tag += 1;
             self.counts.frames.fetch_add(1, Ordering::Relaxed);
-            match send(producer, &self.topic, partition, &cut, tag) {
+            match send(producer, &self.place.topic, partition, &cut, tag) {
                 Ok(Taken::Taken) => {}
                 // The client holds one frame of each partition at most, and has room for more: it has failed, or will.
                 Ok(Taken::Full) | Err(_) => {
@@ -331,12 +293,13 @@ impl Door {
     fn begin_again(&self) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let mut sending = self.lock();
-        let new = begin(&self.stage, &self.spec, &self.node, &self.options, sending.passed)
+        let from = (sending.passed, (self.outside.ids)());
+        let new = begin(&self.stage, &self.spec, &self.place.node, &self.options, from)
             .expect("the text was short enough for the incarnation before");
         let old = std::mem::replace(&mut *sending, new);
         sending.is_over = old.is_over;
         drop(sending);
-        self.give_up(Instant::now(), &|late| {
+        self.give_up(self.outside.clock.read().steady, Duration::ZERO, &|late| {
             let come = |record, partition| old.lanes.come(record, partition);
             fate(late, Because::Failed, &self.stage.name, &old.routes, come, |of| self.locate(of))
         });
@@ -346,14 +309,72 @@ impl Door {
     }
 }
 
+/// Sends what waits at a door, and brings answers, until [`Door::end`].
+pub struct Sender {
+    door: Arc<Door>,
+    replies: Box<dyn Consumer>,
+    client: Option<Box<dyn Producer>>,
+    /// When it was last looked what has waited for too long.
+    looked: Option<Micros>,
+}
+
+impl Sender {
+    /// `replies` is what [`Door::replies`] has given, before the first record came.
+    pub fn new(door: Arc<Door>, replies: Box<dyn Consumer>) -> Self {
+        Self { door, replies, client: None, looked: None }
+    }
+
+    fn look(&mut self, now: Micros) {
+        if self.looked.is_none_or(|looked| since(looked, now) >= LOOK) {
+            self.looked = Some(now);
+            self.door.look(now);
+        }
+    }
+}
+
+impl Actor for Sender {
+    fn step(&mut self, now: Micros) -> Next {
+        let door = Arc::clone(&self.door);
+        let name = &door.place.node;
+        if door.lock().is_over {
+            return Next::Over;
+        }
+        let connected = match &mut self.client {
+            Some(client) => client,
+            none => match producer(&*door.bus, door.options.queue + SPARE, &door.bell) {
+                Ok(made) => none.insert(made),
+                Err(error) => {
+                    tracing::warn!(door = %name, %error, "records cannot be sent on: no broker");
+                    self.look(now);
+                    return Next::Within(AGAIN);
+                }
+            },
+        };
+        let acknowledged = connected.acknowledged();
+        if let Some(failure) = &acknowledged.failure {
+            tracing::warn!(door = %name, error = %failure, "records were not written: the door goes on anew");
+            door.begin_again();
+            self.client = None;
+            return Next::Within(Duration::ZERO);
+        }
+        if !door.send(&mut **connected, &acknowledged) {
+            return Next::Over;
+        }
+        door.take_answers(&mut *self.replies);
+        self.look(now);
+        let is_busy = door.lock().lanes.waiting() > 0;
+        Next::Within(if is_busy { GLANCE } else { LOOK })
+    }
+}
+
+/// `passed` is the end of what the sink has given, `incarnation` the new one.
 fn begin(
     stage: &StageCut,
     spec: &Spec,
     node: &Arc<str>,
     options: &DoorOptions,
-    passed: Seq,
+    (passed, incarnation): (Seq, u64),
 ) -> Result<Sending, Error> {
-    let incarnation = new_run();
     let from = (Sent::Door { incarnation }, spec);
     Ok(Sending {
         lanes: Lanes::new(stage, from, options.frames, |_| Mark::START, None)?,
@@ -420,7 +441,7 @@ impl Operator for DoorSink {
         let waiting: Vec<SeqRange> =
             door.answers().iter().flat_map(|answers| answers.waiting_in(batch.range())).collect();
         let is_waited_for = |seq: Seq| waiting.iter().any(|range| range.contains(seq));
-        let arrival = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+        let arrival = door.outside.clock.read().wall;
         let mut sending = door.lock();
         let Sending { lanes, rows, door: address, .. } = &mut *sending;
         let refused = lanes.push(input.port as u32, &batch, |seq, partition| {

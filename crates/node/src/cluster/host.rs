@@ -1,27 +1,27 @@
 //! What runs on a node of a cluster: for each job of the control log a door and the units that the plan gives to the node.
 //!
-//! The member's thread only notes what the log says; a thread of the host's own makes it so, because opening a unit may take
-//! as long as a disk or a broker takes, and the node has to beat meanwhile.
+//! The member only notes what the log says; an actor of its own makes it so, because opening a unit may take as long as a
+//! disk or a broker takes, and the node has to beat meanwhile. What ends takes its time, and is looked at in each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Unit as UnitName};
 use thalweg_cluster::fold::{Job, Membership as _, Standing, State};
 use thalweg_cluster::frame::Spec;
 use thalweg_kafka::Bus;
-use thalweg_types::{Class, Error};
+use thalweg_types::{Class, Error, Micros};
 
+use super::actor::{Actor, Bell, Next, Outside, Started, micros, since};
 use super::answering::{Post, reply_topic};
 use super::asked::{Asked, check_change, spec_for, texts_of};
 use super::cut::{Cut, StageCut, cut, join};
-use super::door::{Door, DoorOptions, DoorPlugin};
+use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
 use super::load::Load;
-use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
-use super::outlet::{Carrier, CarrierOptions};
+use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
+use super::outlet::{Carrier, CarrierOptions, Carrying};
 use super::texts::Texts;
 use super::units::{UnitOptions, Units, UnitsFolder};
 use super::view::{Board, Here, View, locator};
@@ -32,7 +32,7 @@ use crate::node::{Node, RunningJob};
 /// How often the host looks at its units when the log says nothing.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often a door that ends is looked at.
+/// How often it looks at what ends.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// How long a unit or a job that did not start is left alone.
@@ -41,6 +41,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How long a unit goes on that the plan gives to another node. Both answer meanwhile, with the same bits; a unit that
 /// ended sooner could leave records unanswered that the other one had passed before it heard of the plan.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a unit may take to end before it is ended at once.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Partitions of a stage whose job file does not say.
 const PARTITIONS: u32 = 64;
@@ -119,7 +122,7 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
 /// A node in a cluster.
 pub struct Cluster {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    actors: Vec<Started>,
 }
 
 /// Called with the part of each job where records enter.
@@ -142,7 +145,8 @@ struct Shared {
     on_door: OnDoor,
     board: Arc<Board>,
     inner: Mutex<Inner>,
-    changed: Condvar,
+    /// Of the host.
+    bell: Arc<Bell>,
 }
 
 #[derive(Default)]
@@ -169,7 +173,7 @@ struct Placed {
     stages: Vec<PlacedStage>,
     post: Arc<Post>,
     /// Send the rows of those stages that have a next one.
-    carriers: Vec<JoinHandle<()>>,
+    carriers: Vec<Started>,
     /// Where records enter, by the newest text of the job that could be opened; `None` while the job is being placed.
     entry: Option<Entry>,
 }
@@ -179,7 +183,7 @@ struct Entry {
     number: u64,
     door: Arc<Door>,
     /// Sends, and brings answers.
-    thread: JoinHandle<()>,
+    sender: Started,
     job: Arc<RunningJob>,
 }
 
@@ -189,14 +193,16 @@ struct PlacedStage {
     units: Units,
     carrier: Option<Arc<Carrier>>,
     /// When a unit that did not start is tried again.
-    again: BTreeMap<u32, Instant>,
+    again: BTreeMap<u32, Micros>,
     /// Units that can go on from nothing that is here or in the store.
     lost: BTreeSet<u32>,
     /// Units that the plan has given to another node, and since when.
-    leaving: BTreeMap<u32, Instant>,
+    leaving: BTreeMap<u32, Micros>,
+    /// Units that were told to end, and since when.
+    ending: BTreeMap<u32, Micros>,
     /// How much work each unit is.
     loads: BTreeMap<u32, Load>,
-    looked: Instant,
+    looked: Micros,
 }
 
 impl Placed {
@@ -228,27 +234,17 @@ impl Cluster {
         make_topic(&*bus, &control_topic(prefix), 1, replication, &[("max.message.bytes", &largest)])?;
         let hour = [("retention.ms", "3600000")];
         make_topic(&*bus, &reply_topic(prefix, name.as_str()), 1, replication, &hour)?;
-        let member = Member::new(Arc::clone(&bus), options.member.clone());
-        let inner = Mutex::default();
-        let changed = Condvar::new();
-        let board = Arc::default();
-        let shared = Arc::new(Shared { node, bus, member, options, on_door, board, inner, changed });
-        let mut cluster = Self { shared, threads: Vec::new() };
-        let (member, host) = (Arc::clone(&cluster.shared), Arc::clone(&cluster.shared));
-        cluster.spawn("cluster:member", move || {
-            let outcome = member.member.run(&mut Following(Arc::clone(&member)));
-            let mut inner = member.lock();
-            inner.has_left = outcome.is_ok();
-            inner.failure = outcome.err();
-            member.changed.notify_all();
-        })?;
-        cluster.spawn("cluster:host", move || host.run())?;
+        let outside = Outside { clock: Arc::clone(&node.site().clock), ids: Arc::clone(&node.site().ids) };
+        let member = Member::new(Arc::clone(&bus), options.member.clone(), outside);
+        let (inner, bell, board) = Default::default();
+        let shared = Arc::new(Shared { node, bus, member, options, on_door, board, inner, bell });
+        let mut cluster = Self { shared: Arc::clone(&shared), actors: Vec::new() };
+        let member = &shared.member;
+        let life = Life::new(Arc::clone(member), Following(Arc::clone(&shared)));
+        cluster.actors.push(shared.start("cluster:member".to_owned(), member.bell(), life)?);
+        let host = Host::new(Arc::clone(&shared));
+        cluster.actors.push(shared.start("cluster:host".to_owned(), Arc::clone(&shared.bell), host)?);
         Ok(cluster)
-    }
-
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        self.threads.push(spawn(name.to_owned(), run)?);
-        Ok(())
     }
 
     /// Has the cluster run a job as this process has it; where it runs another text of it, this one counts from now on.
@@ -258,7 +254,7 @@ impl Cluster {
     pub fn submit(&self, job: &CheckedJob) -> Result<(), Error> {
         let spec = spec_for(job, self.shared.options.partitions, 0)?;
         self.shared.lock().submitted.push(spec);
-        self.shared.changed.notify_all();
+        self.shared.bell.ring();
         Ok(())
     }
 
@@ -302,10 +298,8 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.shared.member.end();
         self.shared.lock().is_over = true;
-        self.shared.changed.notify_all();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.shared.bell.ring();
+        self.actors.drain(..).for_each(Started::join);
     }
 }
 
@@ -315,7 +309,7 @@ struct Following(Arc<Shared>);
 impl Work for Following {
     fn follow(&mut self, state: &Arc<State>) {
         self.0.lock().news = Some(Arc::clone(state));
-        self.0.changed.notify_all();
+        self.0.bell.ring();
     }
 
     fn reports(&mut self) -> Vec<Report> {
@@ -330,6 +324,12 @@ impl Work for Following {
     fn trouble(&mut self) -> BTreeSet<UnitName> {
         self.0.lock().trouble.iter().take(control::MAX_TROUBLE).cloned().collect()
     }
+
+    fn over(&mut self, outcome: Result<(), Error>) {
+        let mut inner = self.0.lock();
+        inner.has_left = outcome.is_ok();
+        inner.failure = outcome.err();
+    }
 }
 
 impl Shared {
@@ -337,45 +337,9 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of the host's thread.
-    fn run(&self) {
-        let mut placed: BTreeMap<Name, Placed> = BTreeMap::new();
-        let mut state = Arc::new(State::new());
-        let mut tried: BTreeMap<Name, Instant> = BTreeMap::new();
-        loop {
-            {
-                let inner = self.lock();
-                let waits = |inner: &mut Inner| inner.news.is_none() && !inner.is_over;
-                let waited = self.changed.wait_timeout_while(inner, LOOK, waits);
-                let mut inner = waited.unwrap_or_else(PoisonError::into_inner).0;
-                if inner.is_over {
-                    break;
-                }
-                state = inner.news.take().unwrap_or(state);
-            }
-            self.submit(&state);
-            self.place_jobs(&state, &mut placed, &mut tried);
-            let me = &self.options.member.name;
-            let active = state.active_units(me);
-            let followed = state.followed_units(me);
-            for (job, placed) in &mut placed {
-                placed.post.look();
-                for stage in &mut placed.stages {
-                    for error in stage.units.go_on() {
-                        tracing::error!(
-                            error = error.chain(),
-                            "a unit does not go on by another text of its job"
-                        );
-                    }
-                    place_units(job, stage, &active, &followed);
-                }
-            }
-            self.report(&state, &mut placed);
-            self.board.set(placed.iter().flat_map(|(job, placed)| placed.here(job)).collect());
-        }
-        for (_, placed) in placed {
-            end(placed, true);
-        }
+    fn start(&self, name: String, bell: Arc<Bell>, actor: impl Actor + 'static) -> Result<Started, Error> {
+        let site = self.node.site();
+        site.actors.start(name, &site.clock, bell, actor)
     }
 
     /// Has the log have the jobs that this process was started with.
@@ -402,65 +366,22 @@ impl Shared {
         }
     }
 
+    /// Takes note that a job has ended here.
+    fn closed(&self, name: &Name, door: Option<Arc<RunningJob>>) {
+        tracing::info!(job = %name, "the job was stopped, and has ended on this node");
+        if let Some(door) = door {
+            let _ = self.node.remove(name.as_str());
+            (self.on_door)(&door, DoorEvent::Closed);
+        }
+    }
+
     /// How this node reads texts of jobs.
     fn texts(&self) -> Arc<Texts> {
         texts_of(self.node.check_options().clone(), self.options.partitions)
     }
 
-    /// Starts the jobs of the log, and ends those that are there no more. One with a new text gets a new door: units hear of
-    /// it from their logs.
-    fn place_jobs(
-        &self,
-        state: &State,
-        placed: &mut BTreeMap<Name, Placed>,
-        tried: &mut BTreeMap<Name, Instant>,
-    ) {
-        let wanted: BTreeMap<&Name, Arc<Spec>> =
-            state.jobs().map(|(name, job)| (name, spec_of(job))).collect();
-        let gone: Vec<Name> = placed.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
-        for name in gone {
-            if let Some(placed) = placed.remove(&name) {
-                let door = placed.entry.as_ref().map(|entry| Arc::clone(&entry.job));
-                end(placed, false);
-                tracing::info!(job = %name, "the job was stopped, and has ended on this node");
-                if let Some(door) = door {
-                    let _ = self.node.remove(name.as_str());
-                    (self.on_door)(&door, DoorEvent::Closed);
-                }
-            }
-        }
-        for (name, spec) in wanted {
-            let number = spec.number;
-            let entry = placed.get(name).and_then(|placed| placed.entry.as_ref());
-            if entry.is_some_and(|entry| entry.number == number)
-                || tried.get(name).is_some_and(|at| at.elapsed() < AGAIN)
-            {
-                continue;
-            }
-            let is_new = entry.is_none();
-            let outcome = match placed.get_mut(name) {
-                Some(placed) => self.enter(placed, &spec),
-                None => self.place(&spec).map(|running| {
-                    placed.insert(name.clone(), running);
-                }),
-            };
-            match outcome {
-                Ok(()) if is_new => tracing::info!(job = %name, number, "the job runs on this node"),
-                Ok(()) => tracing::info!(job = %name, number, "records enter by a new text of the job"),
-                Err(error) if error.class() == Class::External => {
-                    tried.insert(name.clone(), Instant::now());
-                    tracing::warn!(job = %name, number, error = error.chain(), "the job does not run on this node yet");
-                }
-                Err(error) => {
-                    tried.insert(name.clone(), Instant::now());
-                    tracing::error!(job = %name, number, error = error.chain(), "the job does not run on this node");
-                }
-            }
-        }
-    }
-
     /// Makes the units of a job ready to be started, and starts its door.
-    fn place(&self, spec: &Arc<Spec>) -> Result<Placed, Error> {
+    fn place(&self, spec: &Arc<Spec>, now: Micros) -> Result<Placed, Error> {
         let texts = self.texts();
         let cut = texts.cut(spec)?;
         let MemberOptions { prefix, replication, .. } = &self.options.member;
@@ -470,7 +391,8 @@ impl Shared {
             let largest = [("max.message.bytes", "2097152")];
             make_topic(&*self.bus, &topic(stage), partitions, *replication, &largest)?;
         }
-        let post = Arc::new(Post::new(Arc::clone(&self.bus), prefix.clone()));
+        let clock = Arc::clone(&self.node.site().clock);
+        let post = Arc::new(Post::new(Arc::clone(&self.bus), prefix.clone(), clock));
         let folder =
             UnitsFolder::open(Arc::clone(&self.node), cut.job(), Arc::clone(&texts), Arc::clone(spec))?;
         let mut placed = Placed {
@@ -501,53 +423,49 @@ impl Shared {
                 again: BTreeMap::new(),
                 lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
+                ending: BTreeMap::new(),
                 loads: BTreeMap::new(),
-                looked: Instant::now(),
+                looked: now,
             });
         }
-        self.enter(&mut placed, spec)?;
+        placed.entry = Some(self.enter(&placed, spec)?);
         for carrier in placed.stages.iter().filter_map(|stage| stage.carrier.clone()) {
-            placed.carriers.push(spawn(format!("carrier:{}", cut.job()), move || carrier.run())?);
+            let name = format!("carrier:{}", cut.job());
+            placed.carriers.push(self.start(name, carrier.bell(), Carrying::new(carrier))?);
         }
         Ok(placed)
     }
 
-    /// Opens the door of a job by a text of it, in the place of the one that it has.
-    fn enter(&self, placed: &mut Placed, spec: &Arc<Spec>) -> Result<(), Error> {
+    /// Opens the door of a job by a text of it; records enter by this one from now on.
+    fn enter(&self, placed: &Placed, spec: &Arc<Spec>) -> Result<Entry, Error> {
         let cut = placed.texts.cut(spec)?;
         let MemberOptions { prefix, name, .. } = &self.options.member;
         let first = &cut.stages[0];
-        let door = Door::new(
-            Arc::clone(&self.bus),
-            prefix.clone(),
-            name.as_str(),
-            stage_topic(prefix, cut.job(), &first.name),
-            first.clone(),
-            Arc::clone(spec),
-            self.options.door.clone(),
-        )?;
+        let place = DoorPlace {
+            prefix: prefix.clone(),
+            node: name.as_str().into(),
+            topic: stage_topic(prefix, cut.job(), &first.name).into(),
+        };
+        let site = self.node.site();
+        let outside = Outside { clock: Arc::clone(&site.clock), ids: Arc::clone(&site.ids) };
+        let (bus, options) = (Arc::clone(&self.bus), self.options.door.clone());
+        let door = Door::new(bus, place, first.clone(), Arc::clone(spec), options, outside)?;
         let replies = door.replies()?;
         let job = self.node.start_door(cut.job(), cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
         door.attend(job.answers());
         door.locate_by(locator(&self.member, &self.board, job.name(), &placed.stages[0].name));
-        let sending = Arc::clone(&door);
-        let thread = spawn(format!("door:{}", cut.job()), move || sending.run(replies))?;
+        let sender = Sender::new(Arc::clone(&door), replies);
+        let sender = self.start(format!("door:{}", cut.job()), door.bell(), sender)?;
         self.node.show(&job);
         (self.on_door)(&job, DoorEvent::Opened);
-        // Records enter by the new one from now on; what has entered by the old one goes to its end.
-        let before = placed.entry.replace(Entry { number: spec.number, door, thread, job });
-        if let Some(before) = before {
-            // Its clients wait for answers, and nobody else for them.
-            spawn(format!("door:{}", cut.job()), move || before.end(false))?;
-        }
-        Ok(())
+        Ok(Entry { number: spec.number, door, sender, job })
     }
 
-    fn report(&self, state: &State, placed: &mut BTreeMap<Name, Placed>) {
+    fn report(&self, state: &State, placed: &mut BTreeMap<Name, Placed>, now: Micros) {
         let (mut reports, mut trouble) = (Vec::new(), BTreeSet::new());
         for (job, placed) in placed {
             for stage in &mut placed.stages {
-                stage.report(state, job, &mut reports, &mut trouble);
+                stage.report(state, job, now, &mut reports, &mut trouble);
             }
         }
         let mut inner = self.lock();
@@ -560,11 +478,11 @@ impl PlacedStage {
         &mut self,
         state: &State,
         job: &Name,
+        now: Micros,
         reports: &mut Vec<Report>,
         trouble: &mut BTreeSet<UnitName>,
     ) {
-        let passed = self.looked.elapsed();
-        self.looked = Instant::now();
+        let passed = since(std::mem::replace(&mut self.looked, now), now);
         let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
         trouble.extend(self.lost.iter().map(|partition| name(*partition)));
         let units = self.units.list();
@@ -600,10 +518,34 @@ impl PlacedStage {
     }
 }
 
+/// Has a unit that goes elsewhere end, and forgets those that have.
+fn end_units(placed: &mut PlacedStage, now: Micros) {
+    for (partition, began) in placed.ending.clone() {
+        let Some(unit) = placed.units.get(partition) else {
+            placed.ending.remove(&partition);
+            continue;
+        };
+        let is_over = unit.job.wait_timeout(Duration::ZERO).is_some();
+        if !is_over && since(began, now) < PATIENCE {
+            continue;
+        }
+        if !is_over {
+            unit.job.abort();
+            tracing::warn!(unit = %unit.job.name(), "a unit that goes elsewhere has not ended for {PATIENCE:?}");
+        }
+        placed.units.forget(partition);
+        placed.ending.remove(&partition);
+        placed.leaving.remove(&partition);
+        // It may be given back at once.
+        placed.again.remove(&partition);
+    }
+}
+
 /// Starts and ends units as the plan says.
 fn place_units(
     job: &Name,
     placed: &mut PlacedStage,
+    now: Micros,
     active: &BTreeSet<UnitName>,
     followed: &BTreeSet<UnitName>,
 ) {
@@ -614,17 +556,16 @@ fn place_units(
         .map(|unit| (unit.partition, false))
         .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
         .collect();
+    end_units(placed, now);
     for unit in placed.units.list() {
         let Some(is_active) = wanted.get(&unit.partition) else {
             unit.is_planned.store(false, Ordering::Relaxed);
-            let since = *placed.leaving.entry(unit.partition).or_insert_with(Instant::now);
-            if since.elapsed() >= GRACE || unit.job.state().is_final() {
-                placed.leaving.remove(&unit.partition);
-                // It may be given back at once.
-                placed.again.remove(&unit.partition);
-                if let Err(error) = placed.units.stop(unit.partition) {
-                    tracing::warn!(error = error.chain(), "a unit that goes elsewhere");
-                }
+            let began = *placed.leaving.entry(unit.partition).or_insert(now);
+            if (since(began, now) >= GRACE || unit.job.state().is_final())
+                && !placed.ending.contains_key(&unit.partition)
+            {
+                unit.job.drain();
+                placed.ending.insert(unit.partition, now);
             }
             continue;
         };
@@ -634,12 +575,11 @@ fn place_units(
     }
     placed.lost.retain(|partition| wanted.contains_key(partition));
     for (partition, is_active) in wanted {
-        let runs = placed
-            .units
-            .list()
-            .iter()
-            .any(|unit| unit.partition == partition && !unit.job.state().is_final());
-        if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
+        let runs = placed.units.get(partition).is_some_and(|unit| !unit.job.state().is_final());
+        if runs
+            || placed.ending.contains_key(&partition)
+            || placed.again.get(&partition).is_some_and(|at| *at > now)
+        {
             continue;
         }
         let started = match placed.units.is_ready(partition) {
@@ -659,60 +599,235 @@ fn place_units(
             }
         }
         // One that fails at once is not started in a spin.
-        placed.again.insert(partition, Instant::now() + AGAIN);
+        placed.again.insert(partition, now + micros(AGAIN));
     }
 }
 
-/// Ends a job on this node: at once, or after what is in flight. Stages end in the order in which rows go through them, and
-/// what sends their rows after all of them.
-fn end(placed: Placed, is_crash: bool) {
-    let Placed { stages, carriers, entry, .. } = placed;
-    if let Some(entry) = entry {
-        entry.end(is_crash);
+/// Runs jobs on this node.
+struct Host {
+    shared: Arc<Shared>,
+    placed: BTreeMap<Name, Placed>,
+    /// Jobs that are there no more, until they have ended.
+    closing: BTreeMap<Name, Closing>,
+    /// Doors that another one has replaced.
+    leaving: Vec<LeavingEntry>,
+    state: Arc<State>,
+    tried: BTreeMap<Name, Micros>,
+}
+
+impl Host {
+    fn new(shared: Arc<Shared>) -> Self {
+        let (placed, closing, tried) = Default::default();
+        Self { shared, placed, closing, leaving: Vec::new(), state: Arc::new(State::new()), tried }
     }
-    if !is_crash {
-        for (stage, unit) in
-            stages.iter().flat_map(|stage| stage.units.list().into_iter().map(move |unit| (stage, unit)))
-        {
-            if let Err(error) = stage.units.stop(unit.partition) {
-                tracing::warn!(error = error.chain(), "a unit of a job that ends");
+
+    /// Ends all as a crash would.
+    fn crash(&mut self) {
+        std::mem::take(&mut self.leaving).into_iter().for_each(|leaving| leaving.entry.crash());
+        for closing in std::mem::take(&mut self.closing).into_values() {
+            closing.entry.into_iter().for_each(|leaving| leaving.entry.crash());
+            crash(closing.placed);
+        }
+        std::mem::take(&mut self.placed).into_values().for_each(crash);
+    }
+
+    /// Starts the jobs of the log, and ends those that are there no more. One with a new text gets a new door: units hear of
+    /// it from their logs.
+    fn place_jobs(&mut self, now: Micros) {
+        let Self { shared, placed, closing, leaving, state, tried } = self;
+        let wanted: BTreeMap<&Name, Arc<Spec>> =
+            state.jobs().map(|(name, job)| (name, spec_of(job))).collect();
+        let gone: Vec<Name> = placed.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
+        for name in gone {
+            if let Some(placed) = placed.remove(&name) {
+                closing.insert(name, Closing::new(placed, now));
+            }
+        }
+        for (name, spec) in wanted {
+            let number = spec.number;
+            let entry = placed.get(name).and_then(|placed| placed.entry.as_ref());
+            if entry.is_some_and(|entry| entry.number == number)
+                || closing.contains_key(name)
+                || tried.get(name).is_some_and(|at| since(*at, now) < AGAIN)
+            {
+                continue;
+            }
+            let is_new = entry.is_none();
+            let outcome = match placed.get_mut(name) {
+                Some(placed) => shared.enter(placed, &spec).map(|entry| {
+                    // What has entered by the old one goes to its end: its clients wait for answers, and nobody else for them.
+                    let before = placed.entry.replace(entry);
+                    leaving.extend(before.map(|entry| LeavingEntry::new(entry, now)));
+                }),
+                None => shared.place(&spec, now).map(|running| {
+                    placed.insert(name.clone(), running);
+                }),
+            };
+            match outcome {
+                Ok(()) if is_new => tracing::info!(job = %name, number, "the job runs on this node"),
+                Ok(()) => tracing::info!(job = %name, number, "records enter by a new text of the job"),
+                Err(error) if error.class() == Class::External => {
+                    tried.insert(name.clone(), now);
+                    tracing::warn!(job = %name, number, error = error.chain(), "the job does not run on this node yet");
+                }
+                Err(error) => {
+                    tried.insert(name.clone(), now);
+                    tracing::error!(job = %name, number, error = error.chain(), "the job does not run on this node");
+                }
             }
         }
     }
+}
+
+impl Actor for Host {
+    fn step(&mut self, now: Micros) -> Next {
+        let shared = Arc::clone(&self.shared);
+        {
+            let mut inner = shared.lock();
+            if inner.is_over {
+                drop(inner);
+                self.crash();
+                return Next::Over;
+            }
+            if let Some(news) = inner.news.take() {
+                self.state = news;
+            }
+        }
+        // Before anything begins or ends here: what that comes to, the next step sees.
+        let state = Arc::clone(&self.state);
+        shared.report(&state, &mut self.placed, now);
+        shared.submit(&self.state);
+        self.leaving.retain_mut(|leaving| !leaving.step(now));
+        self.closing.retain(|name, closing| {
+            let has_ended = closing.step(now);
+            if has_ended {
+                shared.closed(name, closing.door.take());
+            }
+            !has_ended
+        });
+        self.place_jobs(now);
+        let me = &shared.options.member.name;
+        let active = self.state.active_units(me);
+        let followed = self.state.followed_units(me);
+        for (job, placed) in &mut self.placed {
+            placed.post.look();
+            for stage in &mut placed.stages {
+                for error in stage.units.go_on() {
+                    tracing::error!(
+                        error = error.chain(),
+                        "a unit does not go on by another text of its job"
+                    );
+                }
+                place_units(job, stage, now, &active, &followed);
+            }
+        }
+        let here = self.placed.iter().flat_map(|(job, placed)| placed.here(job)).collect();
+        shared.board.set(here, self.closing.keys().cloned().collect());
+        let mut stages = self.placed.values().flat_map(|placed| &placed.stages);
+        let is_any_ending = !self.leaving.is_empty()
+            || !self.closing.is_empty()
+            || stages.any(|stage| !stage.ending.is_empty());
+        Next::Within(if is_any_ending { GLANCE } else { LOOK })
+    }
+}
+
+/// A job that ends after what is in flight. Stages end in the order in which rows go through them, and what sends their rows
+/// after all of them.
+struct Closing {
+    placed: Placed,
+    /// What took records.
+    door: Option<Arc<RunningJob>>,
+    entry: Option<LeavingEntry>,
+    /// The first stage that has not ended, and when it was told to.
+    stage: usize,
+    began: Option<Micros>,
+}
+
+impl Closing {
+    fn new(mut placed: Placed, now: Micros) -> Self {
+        let door = placed.entry.as_ref().map(|entry| Arc::clone(&entry.job));
+        let entry = placed.entry.take().map(|entry| LeavingEntry::new(entry, now));
+        Self { placed, door, entry, stage: 0, began: None }
+    }
+
+    /// Whether it has ended.
+    fn step(&mut self, now: Micros) -> bool {
+        if self.entry.as_mut().is_some_and(|entry| !entry.step(now)) {
+            return false;
+        }
+        self.entry = None;
+        while let Some(stage) = self.placed.stages.get(self.stage) {
+            let units = stage.units.list();
+            let Some(began) = self.began else {
+                units.iter().for_each(|unit| unit.job.drain());
+                self.began = Some(now);
+                return false;
+            };
+            if since(began, now) < PATIENCE
+                && units.iter().any(|unit| unit.job.wait_timeout(Duration::ZERO).is_none())
+            {
+                return false;
+            }
+            (self.stage, self.began) = (self.stage + 1, None);
+        }
+        end(&mut self.placed);
+        true
+    }
+}
+
+/// Ends a job as a crash would.
+fn crash(mut placed: Placed) {
+    placed.entry.take().into_iter().for_each(Entry::crash);
+    end(&mut placed);
+}
+
+/// Ends what is left of a job.
+fn end(placed: &mut Placed) {
+    let Placed { stages, carriers, .. } = placed;
     // Those that run still are over before what carries their rows is, and do not fail for it.
     for unit in stages.iter().flat_map(|stage| stage.units.list()) {
         unit.job.abort();
     }
     stages.iter().filter_map(|stage| stage.carrier.as_ref()).for_each(|carrier| carrier.end());
-    for thread in carriers {
-        let _ = thread.join();
-    }
-    drop(stages);
+    carriers.drain(..).for_each(Started::join);
+    stages.clear();
 }
 
 impl Entry {
-    /// Ends it at once, or after all that waits for something of it.
-    fn end(self, is_crash: bool) {
-        let Self { door, thread, job, .. } = self;
-        if is_crash {
-            job.abort();
-        } else {
-            job.drain();
-        }
+    fn crash(self) {
+        let Self { door, sender, job, .. } = self;
+        job.abort();
         let _ = job.wait_timeout(AGAIN);
-        // The door gives up those that wait for longer.
-        let start = Instant::now();
-        while !is_crash && door.is_waited_for() && start.elapsed() < door.patience() + LOOK {
-            std::thread::sleep(GLANCE);
-        }
         door.end();
-        let _ = thread.join();
+        sender.join();
     }
 }
 
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    let spawned = std::thread::Builder::new().name(name).spawn(run);
-    spawned.map_err(|error| Error::external("start a thread").with_source(error))
+/// A door that ends after all that waits for something of it.
+struct LeavingEntry {
+    entry: Entry,
+    began: Micros,
+    has_ended: bool,
+}
+
+impl LeavingEntry {
+    fn new(entry: Entry, now: Micros) -> Self {
+        entry.job.drain();
+        Self { entry, began: now, has_ended: false }
+    }
+
+    /// Whether it has ended.
+    fn step(&mut self, now: Micros) -> bool {
+        let Entry { door, sender, job, .. } = &self.entry;
+        let passed = since(self.began, now);
+        let is_passed = job.wait_timeout(Duration::ZERO).is_some() || passed >= AGAIN;
+        // The door gives up those that wait for longer.
+        let is_waited_for = door.is_waited_for() && passed < AGAIN + door.patience() + LOOK;
+        if is_passed && !is_waited_for && !std::mem::replace(&mut self.has_ended, true) {
+            door.end();
+        }
+        self.has_ended && sender.is_over()
+    }
 }
 
 /// The text of a job of the control log.

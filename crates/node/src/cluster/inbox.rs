@@ -520,7 +520,7 @@ impl Inbox {
         let frames = Arc::new(frames);
         let is_asked_for = match &self.goes {
             Goes::Nowhere => false,
-            Goes::Answers(..) => is_waited_for(&frames, now),
+            Goes::Answers(post, _) => is_waited_for(&frames, now, post.now()),
             Goes::On => true,
         };
         self.told = is_asked_for.then(|| Arc::clone(&frames));

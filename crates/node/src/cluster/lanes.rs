@@ -8,7 +8,7 @@
 //! Not here: who sends the frames, and what becomes of them when one is not written for good.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_cluster::frame::{Refused, Sender, Settings, Spec};
@@ -16,6 +16,7 @@ use thalweg_cluster::positions::{self, Mark, Position};
 use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
 use thalweg_types::{Batch, Error, Micros, Seq};
 
+use super::actor::Bell;
 use super::cut::StageCut;
 use super::overdue::Come;
 use super::scatter::{Origin, Scatter};
@@ -35,14 +36,13 @@ pub(super) const SPARE: usize = 4 << 20;
 /// # Errors
 /// If a setting is wrong, or no broker answers.
 pub(super) fn producer(bus: &dyn Bus, queue: usize, bell: &Arc<Bell>) -> Result<Box<dyn Producer>, Error> {
-    let bell = Arc::clone(bell);
     Ok(bus.producer(ProducerOptions {
         compression: Compression::None,
         linger: Duration::ZERO,
         max_message: 2 << 20,
         queue,
         transactional_id: None,
-        wake: Arc::new(move || bell.ring()),
+        wake: bell.wake(),
     })?)
 }
 
@@ -235,25 +235,5 @@ impl Lanes {
         lane.sent = Some((tag, first, cut.bytes()));
         self.in_flight += cut.bytes();
         Some(cut)
-    }
-}
-
-/// Wakes a thread; rung while it works, it does not sleep after that.
-#[derive(Default)]
-pub(super) struct Bell {
-    is_rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell {
-    pub(super) fn ring(&self) {
-        *self.is_rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_one();
-    }
-
-    pub(super) fn wait(&self, at_most: Duration) {
-        let is_rung = self.is_rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(is_rung, at_most, |is_rung| !*is_rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 }

@@ -1,6 +1,6 @@
 //! A node as a member of its cluster: reads the control log, beats, plans when it is its turn, and tells others what follows.
 //!
-//! All that is decided is in the fold ([`thalweg_cluster::fold`]); here are the log, the clock and the thread. A beat is
+//! All that is decided is in the fold ([`thalweg_cluster::fold`]); here are the log, the clock and the actor. A beat is
 //! appended only once the one before has been read back, so a node whose beats wait in its client says nothing in the name
 //! of the past.
 //!
@@ -8,24 +8,31 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_cluster::assign::{Settings, propose};
 use thalweg_cluster::control::{
     self, Beat, Incarnation, Join, Leave, NEWEST, Name, Process, Record, Report, StateRecord, Text, Unit,
 };
 use thalweg_cluster::fold::{self, Fold, Membership as _, Standing, State};
+use thalweg_flow::Clock;
 use thalweg_kafka::{
-    Bus, Compression, Consumer, ConsumerOptions, Isolation, Message, NewTopic, Outgoing, Producer,
+    Bounds, Bus, Compression, Consumer, ConsumerOptions, Isolation, Message, NewTopic, Outgoing, Producer,
     ProducerOptions, Sent, TopicPartition,
 };
-use thalweg_types::{Error, Micros, Offset, SEMANTICS};
+use thalweg_types::{Class, Error, Micros, Offset, SEMANTICS};
 
+use super::actor::{Actor, Bell, Next, Outside, since};
 use super::view::Heard;
-use crate::durable::new_run;
 
 /// How often a node beats.
 const BEAT: Duration = Duration::from_millis(250);
+
+/// How often a node looks whether there is something to read, and to say.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// Records that are read in one step.
+const RECORDS: usize = 1_000;
 
 /// How long a record may be on its way until it is appended again.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -59,6 +66,10 @@ pub trait Work: Send {
 
     /// Units that cannot be worked on here.
     fn trouble(&mut self) -> BTreeSet<Unit>;
+
+    /// The node has left or was ended; else it has to stop: another process has its name (class user), or its log is another
+    /// one (class corrupt).
+    fn over(&mut self, outcome: Result<(), Error>);
 }
 
 /// The topic of the control log.
@@ -113,6 +124,8 @@ pub struct Member {
     options: MemberOptions,
     process: Process,
     bus: Arc<dyn Bus>,
+    outside: Outside,
+    bell: Arc<Bell>,
     inner: Mutex<Inner>,
 }
 
@@ -128,8 +141,8 @@ struct Inner {
 }
 
 impl Member {
-    pub fn new(bus: Arc<dyn Bus>, options: MemberOptions) -> Arc<Self> {
-        let incarnation = Incarnation(new_run());
+    pub fn new(bus: Arc<dyn Bus>, options: MemberOptions, outside: Outside) -> Arc<Self> {
+        let incarnation = Incarnation((outside.ids)());
         let process = Process { name: options.name.clone(), incarnation };
         let inner = Inner {
             state: Arc::new(State::new()),
@@ -138,7 +151,7 @@ impl Member {
             is_leaving: false,
             is_over: false,
         };
-        Arc::new(Self { options, process, bus, inner: Mutex::new(inner) })
+        Arc::new(Self { options, process, bus, outside, bell: Arc::default(), inner: Mutex::new(inner) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -158,6 +171,15 @@ impl Member {
         &self.options
     }
 
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.outside.clock
+    }
+
+    /// What rings when there is something to read or to say.
+    pub(super) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
+    }
+
     /// Asks what was heard apart from the state.
     pub(super) fn with_heard<T>(&self, ask: impl FnOnce(&Heard) -> T) -> T {
         ask(&self.lock().heard)
@@ -166,6 +188,7 @@ impl Member {
     /// Has a record appended, such as a new spec. Whether it counts, the state says later.
     pub fn append(&self, record: Record) {
         self.lock().wanted.push(record);
+        self.bell.ring();
     }
 
     /// Hands over what the node has, and then leaves.
@@ -175,100 +198,157 @@ impl Member {
             let drain = control::Drain { name: self.options.name.clone(), on: true };
             inner.wanted.push(Record::Drain(drain));
         }
+        drop(inner);
+        self.bell.ring();
     }
 
-    /// Ends [`Member::run`] as a crash would.
+    /// Ends its [`Life`] as a crash would.
     pub fn end(&self) {
         self.lock().is_over = true;
+        self.bell.ring();
     }
 
-    /// The life of the member's thread.
-    ///
-    /// # Errors
-    /// The node has to stop: another process has its name (class user), or its log is another one (class corrupt).
-    pub fn run(&self, work: &mut dyn Work) -> Result<(), Error> {
+    /// Opens the log, to find where it is to be read from.
+    fn open(&self) -> Result<Finding, Error> {
         let of = TopicPartition::new(control_topic(&self.options.prefix), 0);
-        let mut run = loop {
-            if self.lock().is_over {
-                return Ok(());
-            }
-            match self.begin(&of) {
-                Ok(run) => break run,
-                Err(error) if error.class() == thalweg_types::Class::External => {
-                    tracing::warn!(%of, %error, "the control log cannot be read yet");
-                    std::thread::sleep(AGAIN);
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        loop {
-            let (is_over, is_leaving) = {
-                let inner = self.lock();
-                (inner.is_over, inner.is_leaving)
-            };
-            if is_over {
-                return Ok(());
-            }
-            let has_news = run.read(self)?;
-            if has_news {
-                let state = Arc::new(run.fold.state().clone());
-                self.lock().state = Arc::clone(&state);
-                work.follow(&state);
-            }
-            if is_leaving && run.has_left(self) {
-                return Ok(());
-            }
-            run.act(self, work)?;
-        }
-    }
-
-    /// Finds where the log is to be read from.
-    fn begin(&self, of: &TopicPartition) -> Result<Run, Error> {
-        let bounds = self.bus.bounds(of)?;
+        let bounds = self.bus.bounds(&of)?;
         let mut consumer = self.bus.consumer(ConsumerOptions {
             group: format!("thalweg.control.{}", self.options.name),
             isolation: Isolation::Uncommitted,
             queue: 8 << 20,
-            wake: Arc::new(|| {}),
+            wake: self.bell.wake(),
         })?;
-        consumer.assign(of, bounds.start)?;
-        // State records on the way to the present end.
-        let (mut states, mut at) = (Vec::new(), bounds.start);
-        while at < bounds.end {
-            let taken = consumer.take(0, AGAIN, &mut |message| {
-                at = message.offset + 1;
+        consumer.assign(&of, bounds.start)?;
+        Ok(Finding { consumer: Some(consumer), bounds, at: bounds.start, states: Vec::new() })
+    }
+}
+
+/// The life of a node as a member: until it has left, or [`Member::end`].
+pub struct Life<W> {
+    member: Arc<Member>,
+    work: W,
+    phase: Phase,
+}
+
+enum Phase {
+    /// The log is not open.
+    Away,
+    Finding(Finding),
+    Reading(Box<Run>),
+}
+
+impl<W: Work> Life<W> {
+    pub fn new(member: Arc<Member>, work: W) -> Self {
+        Self { member, work, phase: Phase::Away }
+    }
+
+    fn go_on(&mut self, now: Micros) -> Result<Next, Error> {
+        let Self { member, work, phase } = self;
+        let (is_over, is_leaving) = {
+            let inner = member.lock();
+            (inner.is_over, inner.is_leaving)
+        };
+        if is_over {
+            return Ok(Next::Over);
+        }
+        let opened = match phase {
+            Phase::Reading(run) => {
+                let count = run.read(member, now)?;
+                if count > 0 {
+                    let state = Arc::new(run.fold.state().clone());
+                    member.lock().state = Arc::clone(&state);
+                    work.follow(&state);
+                }
+                if is_leaving && run.has_left(member) {
+                    return Ok(Next::Over);
+                }
+                run.act(member, work, now)?;
+                return Ok(Next::Within(if count < RECORDS { LOOK } else { Duration::ZERO }));
+            }
+            Phase::Away => member.open().map(|finding| Some(Phase::Finding(finding))),
+            Phase::Finding(finding) => finding.read(member, now),
+        };
+        match opened {
+            Ok(Some(next)) => {
+                *phase = next;
+                Ok(Next::Within(Duration::ZERO))
+            }
+            Ok(None) => Ok(Next::Within(LOOK)),
+            Err(error) if error.class() == Class::External => {
+                let of = control_topic(&member.options.prefix);
+                tracing::warn!(of, %error, "the control log cannot be read yet");
+                *phase = Phase::Away;
+                Ok(Next::Within(AGAIN))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<W: Work> Actor for Life<W> {
+    fn step(&mut self, now: Micros) -> Next {
+        let outcome = match self.go_on(now) {
+            Ok(Next::Over) => Ok(()),
+            Ok(next) => return next,
+            Err(error) => Err(error),
+        };
+        self.work.over(outcome);
+        Next::Over
+    }
+}
+
+/// Looks for State records on the way to the end that the log had when the process began.
+struct Finding {
+    /// Goes to the next phase.
+    consumer: Option<Box<dyn Consumer>>,
+    bounds: Bounds,
+    at: i64,
+    states: Vec<StateRecord>,
+}
+
+impl Finding {
+    /// Reads what there is; the next phase, once it knows where to begin.
+    fn read(&mut self, member: &Member, now: Micros) -> Result<Option<Phase>, Error> {
+        let Self { consumer: kept, bounds, at, states } = self;
+        let Some(consumer) = kept else { return Ok(None) };
+        let Bounds { start, end } = *bounds;
+        if *at < end {
+            let taken = consumer.take(0, Duration::ZERO, &mut |message| {
+                *at = message.offset + 1;
                 if let Ok(control::Decoded::Record(record)) =
                     control::decode(message.value.unwrap_or_default())
                 {
-                    self.lock().heard.note(message.offset.unsigned_abs(), appended_of(message), &record);
+                    let (offset, appended) = (message.offset.unsigned_abs(), appended_of(message));
+                    member.lock().heard.note(offset, appended, now, &record);
                     if let Record::State(state) = record {
                         states.push(*state);
                     }
                 }
-                at < bounds.end
+                *at < end
             })?;
-            if taken.messages == 0 && self.lock().is_over {
-                break;
+            *at = taken.end.unwrap_or(*at).max(*at);
+            if *at < end {
+                return Ok(None);
             }
-            at = at.max(taken.end.unwrap_or(at));
         }
-        let fold = fold::begin(Offset::try_from(bounds.start).unwrap_or(0), states)?;
-        let next = i64::try_from(fold.state().next()).unwrap_or(bounds.start);
-        consumer.seek(0, next)?;
-        Ok(Run {
+        let fold = fold::begin(Offset::try_from(start).unwrap_or(0), std::mem::take(states))?;
+        consumer.seek(0, i64::try_from(fold.state().next()).unwrap_or(start))?;
+        let Some(consumer) = kept.take() else { return Ok(None) };
+        let end = Offset::try_from(end).unwrap_or(0);
+        Ok(Some(Phase::Reading(Box::new(Run {
             fold,
             consumer,
             producer: None,
-            began: Offset::try_from(bounds.end).unwrap_or(0),
-            end: Offset::try_from(bounds.end).unwrap_or(0),
+            began: end,
+            end,
             beat: Pending::default(),
             join: Pending::default(),
             plan: Pending::default(),
             recorded: Pending::default(),
-            beaten: Instant::now(),
+            beaten: now,
             has_left: false,
             dropped: BTreeSet::new(),
-        })
+        }))))
     }
 }
 
@@ -280,17 +360,17 @@ fn appended_of(message: &Message<'_>) -> Micros {
 /// A record of ours that may be on its way.
 #[derive(Default)]
 struct Pending {
-    since: Option<Instant>,
+    since: Option<Micros>,
 }
 
 impl Pending {
     /// Whether nothing is on its way, or for so long that it will not come.
-    fn is_free(&self) -> bool {
-        self.since.is_none_or(|since| since.elapsed() > PATIENCE)
+    fn is_free(&self, now: Micros) -> bool {
+        self.since.is_none_or(|then| since(then, now) > PATIENCE)
     }
 
-    fn sent(&mut self) {
-        self.since = Some(Instant::now());
+    fn sent(&mut self, now: Micros) {
+        self.since = Some(now);
     }
 
     fn came(&mut self) {
@@ -298,7 +378,7 @@ impl Pending {
     }
 }
 
-/// What the thread has.
+/// What a member has that reads its log.
 struct Run {
     fold: Fold,
     consumer: Box<dyn Consumer>,
@@ -311,23 +391,23 @@ struct Run {
     join: Pending,
     plan: Pending,
     recorded: Pending,
-    beaten: Instant,
+    beaten: Micros,
     has_left: bool,
     dropped: BTreeSet<Unit>,
 }
 
 impl Run {
-    /// Reads what there is, for about a beat at most; whether there was something.
-    fn read(&mut self, member: &Member) -> Result<bool, Error> {
+    /// Reads what there is; how many records that were.
+    fn read(&mut self, member: &Member, now: Micros) -> Result<usize, Error> {
         let (mut stopped, mut count) = (None, 0);
         let Self { fold, consumer, beat, join, plan, recorded, has_left, .. } = self;
         let me = &member.process;
-        let taken = consumer.take(0, BEAT / 10, &mut |message| {
+        let taken = consumer.take(0, Duration::ZERO, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
             let value = message.value.unwrap_or_default();
             let appended = appended_of(message);
             if let Ok(control::Decoded::Record(record)) = control::decode(value) {
-                member.lock().heard.note(offset, appended, &record);
+                member.lock().heard.note(offset, appended, now, &record);
                 match &record {
                     Record::Beat(it) if it.process == *me => beat.came(),
                     Record::Join(it) if it.process == *me => join.came(),
@@ -348,18 +428,17 @@ impl Run {
                 }
             }
             count += 1;
-            count < 1_000
+            count < RECORDS
         });
         match (stopped, taken) {
             (Some(stop), _) => Err(Error::from(stop)),
-            (None, Ok(_)) => Ok(count > 0),
+            (None, Ok(_)) => Ok(count),
             (None, Err(error)) if error.problem == thalweg_kafka::Problem::OutOfRange => {
                 Err(Error::corrupt(format!("the control log has lost what this node was to read: {error}")))
             }
             (None, Err(error)) => {
                 tracing::debug!(%error, "the control log cannot be read");
-                std::thread::sleep(BEAT / 10);
-                Ok(false)
+                Ok(count)
             }
         }
     }
@@ -379,7 +458,7 @@ impl Run {
     }
 
     /// Says what there is to say.
-    fn act(&mut self, member: &Member, work: &mut dyn Work) -> Result<(), Error> {
+    fn act(&mut self, member: &Member, work: &mut dyn Work, now: Micros) -> Result<(), Error> {
         let state = self.fold.state();
         if state.next() < self.end {
             return Ok(());
@@ -394,16 +473,16 @@ impl Run {
                 .with_hint("give each process a name of its own: --node NAME"));
             }
             Standing::Outside => {
-                if self.join.is_free() && !self.has_left {
+                if self.join.is_free(now) && !self.has_left {
                     let join = self.join_record(member);
                     self.append(member, &join);
-                    self.join.sent();
+                    self.join.sent(now);
                 }
                 return Ok(());
             }
             Standing::Member => {}
         }
-        if self.beaten.elapsed() >= BEAT && self.beat.is_free() {
+        if since(self.beaten, now) >= BEAT && self.beat.is_free(now) {
             let beat = Beat {
                 process: me.clone(),
                 read: state.next(),
@@ -412,23 +491,23 @@ impl Run {
                 dropped: std::mem::take(&mut self.dropped),
             };
             self.append(member, &Record::Beat(beat));
-            self.beat.sent();
-            self.beaten = Instant::now();
+            self.beat.sent(now);
+            self.beaten = now;
         }
         let state = self.fold.state();
-        if state.may_plan(me) && self.plan.is_free() {
+        if state.may_plan(me) && self.plan.is_free(now) {
             let plan = propose(state, me, &Settings::default());
             self.append(member, &Record::Plan(plan));
-            self.plan.sent();
+            self.plan.sent(now);
         }
         let state = self.fold.state();
         if state.may_record(me)
-            && self.recorded.is_free()
+            && self.recorded.is_free(now)
             && let Some(cut) = self.fold.cut()
         {
             let record = StateRecord { process: me.clone(), state: cut.clone() };
             self.append(member, &Record::State(Box::new(record)));
-            self.recorded.sent();
+            self.recorded.sent(now);
         }
         let wanted = std::mem::take(&mut member.lock().wanted);
         for record in wanted {

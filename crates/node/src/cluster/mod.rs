@@ -12,10 +12,12 @@
 //!
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. An operator of several keys is a
 //! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
-//! log, and `host` runs what it says. `view` shows both, and `asked` is what is asked of any node. `snapshot` keeps copies of units' folders where all nodes reach them.
+//! log, and `host` runs what it says. All four go on in steps that are given the time (`actor`). `view` shows both, and `asked` is what is asked of any
+//! node. `snapshot` keeps copies of units' folders where all nodes reach them.
 //!
 //! Not here yet: several operators with keys, state that comes from another node directly.
 
+mod actor;
 mod address;
 mod answering;
 mod arrived;
@@ -37,14 +39,15 @@ mod units;
 mod view;
 mod wire;
 
+pub use actor::{Actor, Actors, Bell, ByHand, Ids, Next, Outside, drive, random_ids};
 pub use address::ClusterAddress;
 pub use answering::{Post, PostCounts, reply_topic};
 pub use cut::{Cut, Refusal, StageCut, cut};
-pub use door::{Door, DoorCounts, DoorOptions};
+pub use door::{Door, DoorCounts, DoorOptions, DoorPlace, Sender};
 pub use host::{Cluster, ClusterOptions, DoorEvent, OnDoor, cut_for, stage_topic};
 pub use inbox::{InboxCounts, Reader};
-pub use member::{Member, MemberOptions, Work, control_topic, make_topic};
-pub use outlet::{Carrier, CarrierCounts, CarrierOptions};
+pub use member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
+pub use outlet::{Carrier, CarrierCounts, CarrierOptions, Carrying};
 pub use scatter::{Origin, Scatter};
 pub use snapshot::{FolderStore, Kept, SnapshotCounts, SnapshotOptions, Snapshots, Store, StoreAddress};
 pub use texts::Texts;

@@ -1,7 +1,7 @@
 //! Rows of units on their way to the next stage of a chain.
 //!
 //! The sink at the end of a unit ([`OutletSink`]) puts records and what stages have said of them together, and spreads them
-//! over the partitions of the next topic. One thread for all units of a stage on the node ([`Carrier::run`]) sends them.
+//! over the partitions of the next topic. One actor for all units of a stage on the node ([`Carrying`]) sends them.
 //!
 //! A row is where its record is in the unit's own partition, so every node that works on the unit sends the same rows, in
 //! whatever frames; the next stage drops those that it has. A commit of the unit waits until all rows before it are
@@ -31,10 +31,12 @@ use thalweg_flow::{CyclePart, InputId, InputOrder, Operator, Output, TaskFactory
 use thalweg_kafka::{Bus, Producer, Sent as Taken};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
+use super::actor::{Actor, Bell, Next};
 use super::arrived::Arrived;
 use super::cut::StageCut;
-use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, SPARE, producer, send};
+use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::scatter::Origin;
+use crate::durable::Doings;
 
 /// How long a commit waits for the rows before it. The unit goes on from the commit before it then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,58 +98,27 @@ impl Carrier {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`.
+    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`. `doings` are those
+    /// of the thread that commits it.
     pub(super) fn outlet(
         self: &Arc<Self>,
         unit: Sent,
-        to: StageCut,
-        spec: Arc<Spec>,
+        (to, spec): (StageCut, Arc<Spec>),
         arrived: Arc<Arrived>,
+        doings: Arc<Doings>,
     ) -> Arc<dyn SinkPlugin> {
-        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived })
+        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, doings })
     }
 
-    /// Ends [`Carrier::run`], which sends nothing more.
+    /// What rings when there may be something to send.
+    pub fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
+    }
+
+    /// Ends what sends the rows.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.bell.ring();
-    }
-
-    /// The life of the thread, until [`Carrier::end`].
-    pub fn run(&self) {
-        let mut client: Option<Box<dyn Producer>> = None;
-        // Tags are one client's: those of an earlier one never come.
-        let mut next_tag = 0;
-        while !self.is_over.load(Ordering::Acquire) {
-            let connected = match &mut client {
-                Some(client) => client,
-                none => match producer(&*self.bus, self.options.in_flight + SPARE, &self.bell) {
-                    Ok(made) => none.insert(made),
-                    Err(error) => {
-                        tracing::warn!(topic = %self.topic, %error, "rows cannot be sent on: no broker");
-                        self.bell.wait(AGAIN);
-                        continue;
-                    }
-                },
-            };
-            let acknowledged = connected.acknowledged();
-            let outlets = self.outlets();
-            let failure = match acknowledged.failure {
-                Some(failure) => Some(Error::from(failure)),
-                None => self.send(&mut **connected, acknowledged.below, &outlets, &mut next_tag).err(),
-            };
-            if let Some(error) = failure {
-                tracing::warn!(topic = %self.topic, %error, "rows were not written: units go on from their last commits");
-                self.counts.failures.fetch_add(1, Ordering::Relaxed);
-                client = None;
-                let why = format!("rows for the next stage were not written: {error}");
-                outlets.iter().for_each(|outlet| outlet.fail(&why));
-                continue;
-            }
-            let is_busy = outlets.iter().any(|outlet| outlet.lock().lanes.waiting() > 0);
-            self.bell.wait(if is_busy { GLANCE } else { LOOK });
-        }
-        self.outlets().iter().for_each(|outlet| outlet.fail("the node ends the work on this job"));
     }
 
     fn outlets(&self) -> Vec<Arc<Outlet>> {
@@ -194,11 +165,63 @@ impl Carrier {
     }
 }
 
+/// Sends what outlets have, until [`Carrier::end`].
+pub struct Carrying {
+    carrier: Arc<Carrier>,
+    client: Option<Box<dyn Producer>>,
+    /// Tags are one client's: those of an earlier one never come.
+    next_tag: u64,
+}
+
+impl Carrying {
+    pub fn new(carrier: Arc<Carrier>) -> Self {
+        Self { carrier, client: None, next_tag: 0 }
+    }
+}
+
+impl Actor for Carrying {
+    fn step(&mut self, _: Micros) -> Next {
+        let Self { carrier, client, next_tag } = self;
+        let outlets = carrier.outlets();
+        if carrier.is_over.load(Ordering::Acquire) {
+            outlets.iter().for_each(|outlet| outlet.fail("the node ends the work on this job"));
+            return Next::Over;
+        }
+        let connected = match &mut *client {
+            Some(client) => client,
+            none => match producer(&*carrier.bus, carrier.options.in_flight + SPARE, &carrier.bell) {
+                Ok(made) => none.insert(made),
+                Err(error) => {
+                    tracing::warn!(topic = %carrier.topic, %error, "rows cannot be sent on: no broker");
+                    return Next::Within(AGAIN);
+                }
+            },
+        };
+        let acknowledged = connected.acknowledged();
+        let failure = match acknowledged.failure {
+            Some(failure) => Some(Error::from(failure)),
+            None => carrier.send(&mut **connected, acknowledged.below, &outlets, next_tag).err(),
+        };
+        if let Some(error) = failure {
+            tracing::warn!(topic = %carrier.topic, %error, "rows were not written: units go on from their last commits");
+            carrier.counts.failures.fetch_add(1, Ordering::Relaxed);
+            *client = None;
+            let why = format!("rows for the next stage were not written: {error}");
+            outlets.iter().for_each(|outlet| outlet.fail(&why));
+            return Next::Within(Duration::ZERO);
+        }
+        let is_busy = outlets.iter().any(|outlet| outlet.lock().lanes.waiting() > 0);
+        Next::Within(if is_busy { GLANCE } else { LOOK })
+    }
+}
+
 /// The rows of one unit that are not written yet.
 struct Outlet {
     sending: Mutex<Sending>,
     /// Something was written, or never will be.
     changed: Condvar,
+    /// Of the thread that commits the unit.
+    doings: Arc<Doings>,
 }
 
 struct Sending {
@@ -209,6 +232,8 @@ struct Sending {
     waker: Option<Waker>,
     /// Why nothing more is written.
     failure: Option<String>,
+    /// The end of the rows that a commit waits for, which is not busy meanwhile.
+    awaited: Option<Seq>,
 }
 
 impl Sending {
@@ -231,6 +256,7 @@ impl Outlet {
     fn written(&self, below: u64, queue: usize) -> usize {
         let mut sending = self.lock();
         sending.lanes.acknowledged(below);
+        self.go_on(&mut sending);
         let has_room = sending.lanes.waiting() < queue;
         let waker = if has_room { sending.waker.take() } else { None };
         let in_flight = sending.lanes.in_flight();
@@ -242,9 +268,18 @@ impl Outlet {
         in_flight
     }
 
+    /// A commit that has waited for long enough is busy again, before it knows.
+    fn go_on(&self, sending: &mut Sending) {
+        let (written, has_failed) = (sending.written(), sending.failure.is_some());
+        if sending.awaited.take_if(|end| has_failed || written >= *end).is_some() {
+            self.doings.go_on();
+        }
+    }
+
     fn fail(&self, why: &str) {
         let mut sending = self.lock();
         sending.failure.get_or_insert_with(|| why.to_owned());
+        self.go_on(&mut sending);
         let waker = sending.waker.take();
         drop(sending);
         self.changed.notify_all();
@@ -261,6 +296,7 @@ struct OutletPlugin {
     to: StageCut,
     spec: Arc<Spec>,
     arrived: Arc<Arrived>,
+    doings: Arc<Doings>,
 }
 
 impl SinkPlugin for OutletPlugin {
@@ -285,7 +321,7 @@ impl SinkPlugin for OutletPlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let Self { carrier, unit, to, spec, arrived } = self;
+        let Self { carrier, unit, to, spec, arrived, doings } = self;
         let position = context.durable.and_then(|durable| durable.position);
         let (task_time, marks) = match position {
             Some(position) => read_position(&position, to.partitions)?,
@@ -297,8 +333,10 @@ impl SinkPlugin for OutletPlugin {
             passed: 0,
             waker: None,
             failure: None,
+            awaited: None,
         };
-        let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new() });
+        let doings = Arc::clone(doings);
+        let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new(), doings });
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
         let schema = Arc::clone(to.streams[0].arrow());
@@ -511,6 +549,7 @@ impl Drop for OutletSink {
                 .failure
                 .get_or_insert_with(|| "the unit has ended before its rows were written".to_owned());
         }
+        self.outlet.go_on(&mut sending);
         drop(sending);
         self.outlet.changed.notify_all();
     }
@@ -538,8 +577,13 @@ impl CyclePart for OutletPart {
                 Error::external(format!("rows for the next stage were not written for {PATIENCE:?}"))
                     .with_hint("look whether a broker of its topic is away")
             })?;
+            sending.awaited = Some(self.end);
+            self.outlet.doings.wait();
             let waited = self.outlet.changed.wait_timeout(sending, left);
             sending = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if sending.awaited.take().is_some() {
+                self.outlet.doings.go_on();
+            }
         }
     }
 }

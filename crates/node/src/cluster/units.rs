@@ -151,7 +151,7 @@ impl Units {
         });
         let snapshots = snapshots.transpose()?;
         let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
-        let thread = Arc::new(CommitThread::start(format!("commit:{job}"))?);
+        let thread = Arc::new(CommitThread::start(format!("commit:{job}"), &folder.node.site().busy)?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
         let running = Mutex::default();
         Ok(Self { stage, topic, reader, options, folder, thread, chunks, running, carrier, snapshots })
@@ -226,7 +226,8 @@ impl Units {
             (None, _) => None,
             (Some(carrier), Some(next)) => {
                 let unit = Origin::Unit { stage: stage.place, partition };
-                Some(carrier.outlet(unit, next.clone(), Arc::clone(&spec), Arc::clone(&arrived)))
+                let doings = self.thread.doings();
+                Some(carrier.outlet(unit, (next.clone(), Arc::clone(&spec)), Arc::clone(&arrived), doings))
             }
             (Some(_), None) => {
                 return Err(Error::internal(format!("text {} of the job has no next stage", spec.number)));
@@ -281,6 +282,16 @@ impl Units {
     /// The units that were started and not stopped, those that have failed among them.
     pub fn list(&self) -> Vec<Arc<Unit>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// The unit of a partition, if it was started and not stopped.
+    pub(super) fn get(&self, partition: u32) -> Option<Arc<Unit>> {
+        self.lock().get(&partition).cloned()
+    }
+
+    /// Takes a unit that has ended out of the list.
+    pub(super) fn forget(&self, partition: u32) {
+        self.lock().remove(&partition);
     }
 
     /// Ends a unit after a last commit; `None` if it does not run.

@@ -3,10 +3,10 @@
 //! The fold keeps no times of beats and no authors of plans, as nothing depends on them; [`Heard`] notes both while the
 //! member reads. The host lists on the [`Board`] what runs here. Neither keeps anything alive or holds anybody up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use thalweg_cluster::assign::explain;
 use thalweg_cluster::control::{Drain, Name, Record, Unit as UnitName};
@@ -14,6 +14,7 @@ use thalweg_cluster::fold::{MAX_MEMBERS, Member as Seen, State};
 use thalweg_flow::JobState;
 use thalweg_types::{Error, Micros, Offset, Retry};
 
+use super::actor::since;
 use super::answering::Post;
 use super::asked::Asked;
 use super::door::Door;
@@ -43,16 +44,16 @@ const PLANS: usize = 64;
 pub(super) struct Heard {
     /// When the last beat of each was appended.
     beats: BTreeMap<Name, Micros>,
-    /// When the newest record was appended, and read here.
-    newest: Option<(Micros, Instant)>,
+    /// When the newest record was appended, and read here by the steady face of the node's clock.
+    newest: Option<(Micros, Micros)>,
     authors: BTreeMap<Offset, Name>,
 }
 
 impl Heard {
     /// Takes note of a record; one that was read before changes nothing.
-    pub(super) fn note(&mut self, offset: Offset, appended: Micros, record: &Record) {
+    pub(super) fn note(&mut self, offset: Offset, appended: Micros, now: Micros, record: &Record) {
         if self.newest.is_none_or(|(newest, _)| appended >= newest) {
-            self.newest = Some((appended, Instant::now()));
+            self.newest = Some((appended, now));
         }
         match record {
             Record::Beat(beat) => {
@@ -75,21 +76,32 @@ impl Heard {
     }
 
     /// How long ago a node has beaten: between two appends by the brokers' clock, from then on by ours.
-    pub(super) fn age(&self, name: &Name, now: Instant) -> Option<Duration> {
+    pub(super) fn age(&self, name: &Name, now: Micros) -> Option<Duration> {
         let (newest, read) = self.newest?;
         let last = *self.beats.get(name)?;
         let between = Duration::from_micros(u64::try_from(newest.saturating_sub(last)).unwrap_or(0));
-        Some(between + now.saturating_duration_since(read))
+        Some(between + since(read, now))
     }
 }
 
 /// What runs here, as the host last said.
 #[derive(Default)]
-pub(super) struct Board(Mutex<Vec<Here>>);
+pub(super) struct Board {
+    here: Mutex<Vec<Here>>,
+    /// Jobs that end.
+    closing: Mutex<BTreeSet<Name>>,
+}
 
 impl Board {
-    pub(super) fn set(&self, here: Vec<Here>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = here;
+    pub(super) fn set(&self, here: Vec<Here>, closing: BTreeSet<Name>) {
+        *self.closing.lock().unwrap_or_else(PoisonError::into_inner) = closing;
+        *self.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
+    }
+
+    /// Whether something of a job runs here, if only to its end.
+    pub(super) fn has(&self, job: &Name) -> bool {
+        let ends = self.closing.lock().unwrap_or_else(PoisonError::into_inner).contains(job);
+        ends || self.with(|board| board.iter().any(|here| here.job == *job))
     }
 
     /// A unit that runs here.
@@ -111,7 +123,7 @@ impl Board {
     }
 
     fn with<T>(&self, work: impl FnOnce(&[Here]) -> T) -> T {
-        work(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&self.here.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -186,7 +198,7 @@ impl View {
     }
 
     fn age(&self, name: &Name) -> Option<Duration> {
-        let now = Instant::now();
+        let now = self.member.clock().read().steady;
         self.member.with_heard(|heard| heard.age(name, now))
     }
 
@@ -252,7 +264,7 @@ impl ClusterView for View {
         let state = self.member.state();
         let me = &self.member.process().name;
         let (mut doors, mut units, mut omitted) = (Vec::new(), Vec::new(), 0);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
+        let now = self.member.clock().read().wall;
         self.board.with(|board| {
             for here in board {
                 if let (Some(door), Some(post)) = (here.door.upgrade(), here.post.upgrade()) {
@@ -297,7 +309,8 @@ impl ClusterView for View {
         if drains(&state) != Some(on) {
             self.member.append(Record::Drain(Drain { name: name.clone(), on }));
         }
-        let since = Instant::now();
+        let clock = self.member.clock();
+        let began = clock.read().steady;
         loop {
             let state = self.member.state();
             match drains(&state) {
@@ -307,7 +320,7 @@ impl ClusterView for View {
                     return found.ok_or_else(|| no_node(&state, node));
                 }
                 None => return Err(no_node(&state, node)),
-                Some(_) if since.elapsed() > PATIENCE => {
+                Some(_) if since(began, clock.read().steady) > PATIENCE => {
                     let said = format!(
                         "the control log has not said within {PATIENCE:?} that node {node:?} drains: {on}"
                     );
@@ -499,28 +512,28 @@ mod tests {
     fn a_beat_ages_by_the_brokers_clock_and_then_by_ours() {
         let (a, b) = (Name::new("a").unwrap(), Name::new("b").unwrap());
         let mut heard = Heard::default();
-        assert_eq!(heard.age(&a, Instant::now()), None);
+        assert_eq!(heard.age(&a, 0), None);
         // A broker whose clock is an hour wrong is as good as any.
         let hour = 3_600_000_000;
-        heard.note(0, hour, &beat("a"));
-        heard.note(1, hour + 2_000_000, &beat("b"));
-        let now = Instant::now();
+        let now = 7_000_000;
+        heard.note(0, hour, now, &beat("a"));
+        heard.note(1, hour + 2_000_000, now, &beat("b"));
         let seconds = |age: Option<Duration>| age.unwrap().as_secs();
         assert_eq!((seconds(heard.age(&a, now)), seconds(heard.age(&b, now))), (2, 0));
-        let later = now + Duration::from_secs(5);
+        let later = now + 5_000_000;
         assert_eq!((seconds(heard.age(&a, later)), seconds(heard.age(&b, later))), (7, 5));
         // Read once more, from where the fold begins.
-        heard.note(0, hour, &beat("a"));
+        heard.note(0, hour, later, &beat("a"));
         assert_eq!(seconds(heard.age(&b, later)), 5);
-        heard.note(2, hour + 3_000_000, &beat("a"));
-        assert_eq!(seconds(heard.age(&a, Instant::now())), 0);
+        heard.note(2, hour + 3_000_000, later, &beat("a"));
+        assert_eq!(seconds(heard.age(&a, later)), 0);
     }
 
     #[test]
     fn names_and_plans_are_remembered_within_bounds() {
         let mut heard = Heard::default();
         for number in 0..3 * MAX_MEMBERS {
-            heard.note(number as Offset, number as Micros, &beat(&format!("n{number}")));
+            heard.note(number as Offset, number as Micros, 0, &beat(&format!("n{number}")));
         }
         assert_eq!(heard.beats.len(), 2 * MAX_MEMBERS);
         assert!(heard.beats.contains_key(&Name::new(&format!("n{}", 3 * MAX_MEMBERS - 1)).unwrap()));
@@ -528,6 +541,7 @@ mod tests {
             let (process, units) = (process("a"), BTreeMap::new());
             heard.note(
                 offset,
+                0,
                 0,
                 &Record::Plan(Plan { process, replaces: None, read: 0, more: false, units }),
             );

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -119,10 +119,79 @@ enum Step {
     End,
 }
 
+/// How many threads that commit have something to do.
+#[derive(Debug, Default)]
+pub(crate) struct Busy(AtomicUsize);
+
+impl Busy {
+    /// Whether there is none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// What a thread that commits has to do. One that waits for what others have to do first has nothing.
+#[derive(Debug)]
+pub(crate) struct Doings {
+    /// Messages that it has not done with, and whether it waits.
+    has: Mutex<(usize, bool)>,
+    all: Arc<Busy>,
+}
+
+impl Doings {
+    fn change(&self, change: impl FnOnce(&mut (usize, bool))) {
+        let mut has = self.has.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_busy = |has: &(usize, bool)| has.0 > 0 && !has.1;
+        let before = is_busy(&has);
+        change(&mut has);
+        match (before, is_busy(&has)) {
+            (false, true) => self.all.0.fetch_add(1, Ordering::AcqRel),
+            (true, false) => self.all.0.fetch_sub(1, Ordering::AcqRel),
+            _ => 0,
+        };
+    }
+
+    /// The thread waits until somebody says that it goes on.
+    pub(crate) fn wait(&self) {
+        self.change(|has| has.1 = true);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.change(|has| has.1 = false);
+    }
+
+    fn sent(&self) {
+        self.change(|has| has.0 += 1);
+    }
+
+    fn done(&self) {
+        self.change(|has| has.0 -= 1);
+    }
+}
+
 /// Tells a thread that one of its jobs may have something to commit.
 struct Bell {
-    to: mpsc::Sender<Message>,
+    to: Sender,
     job: u64,
+}
+
+/// To a thread that commits.
+#[derive(Clone)]
+struct Sender {
+    to: mpsc::Sender<Message>,
+    doings: Arc<Doings>,
+}
+
+impl Sender {
+    /// Whether the thread is there.
+    fn send(&self, message: Message) -> bool {
+        self.doings.sent();
+        let is_there = self.to.send(message).is_ok();
+        if !is_there {
+            self.doings.done();
+        }
+        is_there
+    }
 }
 
 enum Message {
@@ -138,20 +207,27 @@ enum Message {
 /// Once this is dropped, the thread ends with its last job. A job has one message on its way for each cycle and for its
 /// end, so what waits for the thread is bounded by its jobs.
 pub(crate) struct CommitThread {
-    to: mpsc::Sender<Message>,
+    to: Sender,
     taken: AtomicU64,
 }
 
 impl CommitThread {
     /// # Errors
     /// A lack of threads.
-    pub(crate) fn start(name: String) -> Result<Self, Error> {
+    pub(crate) fn start(name: String, busy: &Arc<Busy>) -> Result<Self, Error> {
         let (to, from) = mpsc::channel();
+        let doings = Arc::new(Doings { has: Mutex::default(), all: Arc::clone(busy) });
+        let known = Arc::clone(&doings);
         std::thread::Builder::new()
             .name(name)
-            .spawn(move || commit_all(&from))
+            .spawn(move || commit_all(&from, &known))
             .map_err(|error| Error::external("start a thread that commits").with_source(error))?;
+        let to = Sender { to, doings };
         Ok(Self { to, taken: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn doings(&self) -> Arc<Doings> {
+        Arc::clone(&self.to.doings)
     }
 
     /// Commits the cycles of a job, which has not ended while it is held.
@@ -162,25 +238,36 @@ impl CommitThread {
         // Relaxed: it only gives out numbers.
         let job = self.taken.fetch_add(1, Ordering::Relaxed);
         work.committer.lock().bell = Some(Bell { to: self.to.clone(), job });
-        self.to
-            .send(Message::Take(job, Box::new((work, hold))))
-            .map_err(|_| Error::internal("the thread that commits has ended"))
+        match self.to.send(Message::Take(job, Box::new((work, hold)))) {
+            true => Ok(()),
+            false => Err(Error::internal("the thread that commits has ended")),
+        }
     }
 }
 
 impl Drop for CommitThread {
     fn drop(&mut self) {
         // If the thread has ended, nobody needs to be told.
-        let _ = self.to.send(Message::Close);
+        self.to.send(Message::Close);
     }
 }
 
 /// The life of a thread that commits.
-fn commit_all(from: &mpsc::Receiver<Message>) {
+fn commit_all(from: &mpsc::Receiver<Message>, doings: &Doings) {
+    /// A message that the thread has done with when this is dropped.
+    struct Doing<'a>(&'a Doings);
+
+    impl Drop for Doing<'_> {
+        fn drop(&mut self) {
+            self.0.done();
+        }
+    }
+
     let mut works: BTreeMap<u64, Box<(CommitWork, JobHold)>> = BTreeMap::new();
     let mut is_closed = false;
     while !(is_closed && works.is_empty()) {
         let Ok(message) = from.recv() else { return };
+        let _doing = Doing(doings);
         let job = match message {
             Message::Take(job, work) => {
                 works.insert(job, work);
@@ -208,6 +295,10 @@ fn commit_all(from: &mpsc::Receiver<Message>) {
             drop(work);
             drop(hold);
         }
+    }
+    // Jobs that are over ring for the last time when they are dropped.
+    while from.try_recv().is_ok() {
+        doings.done();
     }
 }
 
@@ -247,7 +338,7 @@ impl Committer {
     fn ring(&self) {
         if let Some(bell) = &self.lock().bell {
             // A thread that has ended has dropped its jobs.
-            let _ = bell.to.send(Message::Look(bell.job));
+            bell.to.send(Message::Look(bell.job));
         }
     }
 }
@@ -658,7 +749,7 @@ mod tests {
                 panic!("planted");
             }
         }
-        let thread = CommitThread::start("commit:test".to_owned()).unwrap();
+        let thread = CommitThread::start("commit:test".to_owned(), &Arc::default()).unwrap();
         let all: Vec<_> = (0..3)
             .map(|_| {
                 let fs = Arc::new(MemFs::new());

@@ -53,7 +53,9 @@ use order::{Block, Entries, JobOrderLog, OrderPlace};
 use record::{CommitRecord, CommittedSource, Position};
 
 pub use committer::CycleFigures;
-pub(crate) use committer::{CommitThread, Committer};
+#[cfg(feature = "cluster")]
+pub(crate) use committer::Doings;
+pub(crate) use committer::{Busy, CommitThread, Committer};
 
 /// How long the order log of a job without a journal gathers before it is synced, where records are not read as they
 /// are made: sinks wait for it, and no client that would notice waits for them.

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
-use thalweg_types::{Seq, SeqRange};
+use thalweg_types::{Micros, Seq, SeqRange};
 
 use super::Shared;
 use super::inbox::Ticket;
@@ -36,8 +36,9 @@ pub trait Answers: Send + Sync {
     /// Records below `end` are where they count: clients that wait for no line hear of it.
     fn written(&self, end: Seq);
 
-    /// Pieces that came before this moment are answered no more; how many there were. `fate` says what becomes of each.
-    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) -> u64;
+    /// Pieces that have waited for so long are answered no more; how many there were. `fate` says what becomes of each. A piece
+    /// waits from the first call after it came; `now` is of a clock that does not go back.
+    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Fate) -> u64;
 }
 
 /// A piece of a request that is answered no more.
@@ -85,7 +86,8 @@ struct Open {
 struct Piece {
     range: SeqRange,
     ticket: Arc<Ticket>,
-    since: Instant,
+    /// Since when it waits.
+    since: Option<Micros>,
     /// `None` where nobody wants lines.
     lines: Option<Lines>,
     /// Records with a line, and records without that are to have none.
@@ -127,7 +129,7 @@ impl RemoteDesk {
             let records = u32::try_from(range.len()).unwrap_or(u32::MAX);
             let lines = ticket.request.wants().then(|| Lines::new(records));
             open.requests.entry(address(&ticket)).or_default().push_back(range.start);
-            let piece = Piece { range, ticket, since: Instant::now(), lines, lined: 0, silent: 0 };
+            let piece = Piece { range, ticket, since: None, lines, lined: 0, silent: 0 };
             open.pieces.insert(range.start, piece);
         }
         open
@@ -239,14 +241,15 @@ impl Answers for RemoteDesk {
         }
     }
 
-    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) -> u64 {
+    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Fate) -> u64 {
         let mut open = self.lock();
-        let late: Vec<Seq> = open
-            .pieces
-            .values()
-            .filter(|piece| piece.since < before)
-            .map(|piece| piece.range.start)
-            .collect();
+        let patience = Micros::try_from(patience.as_micros()).unwrap_or(Micros::MAX);
+        let mut late: Vec<Seq> = Vec::new();
+        for piece in open.pieces.values_mut() {
+            if now.saturating_sub(*piece.since.get_or_insert(now)) >= patience {
+                late.push(piece.range.start);
+            }
+        }
         let pieces: Vec<Piece> = late.iter().filter_map(|start| open.pieces.remove(start)).collect();
         for piece in &pieces {
             if let Some(order) = open.requests.get_mut(&address(&piece.ticket)) {
@@ -351,9 +354,10 @@ mod tests {
         number(&desk, &slow, 5, 1);
         desk.passed_by(SeqRange::new(5, 6), &[]);
         let unknown = |_: &Late| Fate::Unknown("why".to_owned());
-        let before = Instant::now().checked_sub(std::time::Duration::from_secs(9)).unwrap();
-        assert_eq!(desk.give_up(before, &unknown), 0);
-        assert_eq!(desk.give_up(Instant::now(), &unknown), 1);
+        let patience = Duration::from_secs(9);
+        assert_eq!(desk.give_up(1_000_000, patience, &unknown), 0, "it waits from now on");
+        assert_eq!(desk.give_up(9_999_999, patience, &unknown), 0);
+        assert_eq!(desk.give_up(10_000_000, patience, &unknown), 1);
         assert_eq!(slow.failed(), Some(Unanswered::Overdue("why".into())));
         desk.answer(5, b"{}");
     }
@@ -372,7 +376,7 @@ mod tests {
         desk.answer(3, b"{}");
         desk.passed_by(SeqRange::new(0, 4), &[]);
         desk.judged(4);
-        assert_eq!(desk.give_up(Instant::now(), &unsent), 3);
+        assert_eq!(desk.give_up(0, Duration::ZERO, &unsent), 3);
         assert_eq!(whole.failed(), Some(Unanswered::Unsent("none".into())));
         assert_eq!(half.failed(), Some(Unanswered::Overdue("some".into())), "the other piece may come yet");
         assert_eq!(second.failed(), Some(Unanswered::Overdue("some".into())), "the first piece counts");
@@ -388,7 +392,7 @@ mod tests {
         desk.answer(11, b"{}");
         desk.passed_by(SeqRange::new(0, 111), &[]);
         let seen = Mutex::new(Vec::new());
-        desk.give_up(Instant::now(), &|late| {
+        desk.give_up(0, Duration::ZERO, &|late| {
             // Who says it may ask again.
             assert!(desk.waiting_in(late.range).is_empty());
             seen.lock().unwrap().push(late.clone());
