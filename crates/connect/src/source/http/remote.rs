@@ -36,8 +36,9 @@ pub trait Answers: Send + Sync {
     /// Records below `end` are where they count: clients that wait for no line hear of it.
     fn written(&self, end: Seq);
 
-    /// Pieces that came before this moment are answered no more; how many there were. `fate` says what becomes of each.
-    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) -> u64;
+    /// Pieces that came before this moment are answered no more, unless `fate` leaves one as it is (`None`); how many there
+    /// were.
+    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Option<Fate>) -> u64;
 }
 
 /// A piece of a request that is answered no more.
@@ -49,6 +50,8 @@ pub struct Late {
     pub open: Vec<Seq>,
     /// All of its records have been sent on or left out.
     pub is_passed: bool,
+    /// Its client wants a line for each record, and not only to hear that they are written.
+    pub wants_lines: bool,
 }
 
 /// What becomes of a piece that is answered no more, with what its client hears.
@@ -110,6 +113,7 @@ impl Piece {
             range: self.range,
             open: open.map(|number| start + number).collect(),
             is_passed: passed >= self.range.end,
+            wants_lines: self.lines.is_some(),
         }
     }
 }
@@ -239,16 +243,20 @@ impl Answers for RemoteDesk {
         }
     }
 
-    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) -> u64 {
+    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Option<Fate>) -> u64 {
+        let open = self.lock();
+        let passed = open.passed;
+        let late = open.pieces.values().filter(|piece| piece.since < before);
+        let late: Vec<Late> = late.map(|piece| piece.late(passed)).collect();
+        // Who is asked for the fate has locks of its own.
+        drop(open);
+        let fates: Vec<(Seq, Fate)> =
+            late.iter().filter_map(|late| Some((late.range.start, fate(late)?))).collect();
         let mut open = self.lock();
-        let late: Vec<Seq> = open
-            .pieces
-            .values()
-            .filter(|piece| piece.since < before)
-            .map(|piece| piece.range.start)
-            .collect();
-        let pieces: Vec<Piece> = late.iter().filter_map(|start| open.pieces.remove(start)).collect();
-        for piece in &pieces {
+        // One that has got its last line meanwhile is answered.
+        let pieces = fates.into_iter().filter_map(|(start, fate)| Some((open.pieces.remove(&start)?, fate)));
+        let pieces: Vec<(Piece, Fate)> = pieces.collect();
+        for (piece, _) in &pieces {
             if let Some(order) = open.requests.get_mut(&address(&piece.ticket)) {
                 order.retain(|start| *start != piece.range.start);
                 if order.is_empty() {
@@ -256,14 +264,11 @@ impl Answers for RemoteDesk {
                 }
             }
         }
-        let passed = open.passed;
-        // Who is asked for the fate has locks of its own.
         drop(open);
         let count = pieces.len() as u64;
-        for piece in pieces {
-            let late = piece.late(passed);
+        for (piece, fate) in pieces {
             let request = &piece.ticket.request;
-            request.fail(match fate(&late) {
+            request.fail(match fate {
                 Fate::Unsent { said, .. } if request.is_one_piece() => Unanswered::Unsent(said.into()),
                 Fate::Unsent { otherwise: said, .. } | Fate::Unknown(said) => {
                     Unanswered::Overdue(said.into())
@@ -350,9 +355,11 @@ mod tests {
         let slow = request(&desk, 1, 1, true);
         number(&desk, &slow, 5, 1);
         desk.passed_by(SeqRange::new(5, 6), &[]);
-        let unknown = |_: &Late| Fate::Unknown("why".to_owned());
+        let unknown = |_: &Late| Some(Fate::Unknown("why".to_owned()));
         let before = Instant::now().checked_sub(std::time::Duration::from_secs(9)).unwrap();
         assert_eq!(desk.give_up(before, &unknown), 0);
+        assert_eq!(desk.give_up(Instant::now(), &|_| None), 0, "it is left as it is");
+        assert_eq!(slow.failed(), None);
         assert_eq!(desk.give_up(Instant::now(), &unknown), 1);
         assert_eq!(slow.failed(), Some(Unanswered::Overdue("why".into())));
         desk.answer(5, b"{}");
@@ -361,7 +368,7 @@ mod tests {
     #[test]
     fn a_request_counts_for_nothing_only_where_all_of_it_went_nowhere() {
         let desk = desk();
-        let unsent = |_: &Late| Fate::Unsent { said: "none".to_owned(), otherwise: "some".to_owned() };
+        let unsent = |_: &Late| Some(Fate::Unsent { said: "none".to_owned(), otherwise: "some".to_owned() });
         let whole = request(&desk, 1, 2, true);
         number(&desk, &whole, 0, 2);
         let half = request(&desk, 2, 2, true);
@@ -389,14 +396,15 @@ mod tests {
         desk.passed_by(SeqRange::new(0, 111), &[]);
         let seen = Mutex::new(Vec::new());
         desk.give_up(Instant::now(), &|late| {
-            // Who says it may ask again.
-            assert!(desk.waiting_in(late.range).is_empty());
+            // Who says it may ask for more.
+            let _ = desk.waiting_in(late.range);
             seen.lock().unwrap().push(late.clone());
-            Fate::Unknown(String::new())
+            Some(Fate::Unknown(String::new()))
         });
+        assert!(desk.lock().pieces.is_empty());
         let seen = seen.into_inner().unwrap();
         assert_eq!((seen[0].range, seen[0].is_passed, seen[0].open.len()), (range, true, NAMED));
         assert_eq!(seen[0].open[..3], [10, 12, 13]);
-        assert_eq!(seen[1], Late { range: second, open: Vec::new(), is_passed: false });
+        assert_eq!(seen[1], Late { range: second, open: Vec::new(), is_passed: false, wants_lines: false });
     }
 }
