@@ -6,11 +6,14 @@
 //!
 //! When something is not written for good, nothing after it is called written: the door goes on as a new *incarnation*, and
 //! sends nothing again of what was on its way. Those who wait for it hear that its outcome is unknown; it may count.
+//! The same where a unit refuses rows, as others before them never came: an incarnation with a gap counts no more there.
+//! Records that are written are still answered, and those that have not come to the door yet go by the new incarnation.
 //!
 //! Invariants
 //! * Rows of one incarnation have ascending positions, and frames of a partition leave in their order.
 //! * What waits to be sent is bounded by [`DoorOptions::queue`], above which the sink takes no more.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,9 +31,12 @@ use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange}
 use super::answering::reply_topic;
 use super::cut::StageCut;
 use super::lanes::{AGAIN, Bell, GLANCE, LOOK, Lanes, SPARE, producer, send};
-use super::overdue::{Because, Routes, fate};
+use super::overdue::{Because, Come, Routes, fate};
 use super::scatter::Origin;
 use crate::durable::new_run;
+
+/// Incarnations before the present one whose answers are still taken; what older ones wait for is overdue.
+const EARLIER: usize = 16;
 
 /// How a door sends.
 #[derive(Clone, Debug)]
@@ -56,19 +62,25 @@ pub struct DoorCounts {
     pub answers: AtomicU64,
     /// Pieces of requests whose outcome is unknown.
     pub unknown: AtomicU64,
-    /// How often it went on as a new incarnation.
+    /// How often it went on as a new incarnation, as brokers did not take something for good.
     pub failures: AtomicU64,
+    /// How often it did so as a unit had refused its rows.
+    pub refusals: AtomicU64,
 }
 
 /// What the sink and the thread share.
 struct Sending {
     lanes: Lanes,
     incarnation: u64,
+    /// The incarnations before it, youngest first: their rows that are written are still answered.
+    earlier: VecDeque<u64>,
     door: Arc<frame::Door>,
     /// Rows of this incarnation.
     rows: u64,
     /// The end of what the sink has given.
     passed: Seq,
+    /// The end of what has come to the sink.
+    reached: Seq,
     next_tag: u64,
     /// Where the records are that somebody waits for.
     routes: Routes,
@@ -82,6 +94,33 @@ impl Sending {
     fn written(&self) -> Seq {
         self.lanes.first().map_or(self.passed, |first| first.seq)
     }
+
+    /// Whether a piece loses nothing where all that is not written is thrown away: its records are written, or have not come
+    /// to the sink yet.
+    fn spares(&self, piece: &Late) -> bool {
+        let Late { range, wants_lines, .. } = piece;
+        if range.start >= self.reached {
+            return true;
+        }
+        // Of these nobody knows yet where they went.
+        if self.passed < self.reached && range.end > self.passed {
+            return false;
+        }
+        if !wants_lines {
+            return self.written() >= range.end.min(self.reached);
+        }
+        let mut routes = self.routes.of(*range);
+        routes.all(|(seq, partition)| self.lanes.come(seq, partition) == Come::Written)
+    }
+}
+
+/// How a step of a door's thread has ended.
+enum Step {
+    Done,
+    /// Something is not written for good.
+    Failed,
+    /// [`Door::end`] was called.
+    Over,
 }
 
 /// A door of a job on this node.
@@ -120,7 +159,7 @@ impl Door {
         options: DoorOptions,
     ) -> Result<Arc<Self>, Error> {
         let node = node.into();
-        let sending = Mutex::new(begin(&stage, &spec, &node, &options, 0)?);
+        let sending = Mutex::new(begin(&stage, &spec, &node, &options)?);
         Ok(Arc::new(Self {
             topic: topic.into(),
             prefix: prefix.into(),
@@ -208,14 +247,29 @@ impl Door {
             let acknowledged = connected.acknowledged();
             if let Some(failure) = &acknowledged.failure {
                 tracing::warn!(door = %self.node, error = %failure, "records were not written: the door goes on anew");
-                self.begin_again();
+                self.begin_again(Because::Failed);
                 client = None;
                 continue;
             }
-            if !self.send(&mut **connected, &acknowledged) {
-                return;
+            match self.send(&mut **connected, &acknowledged) {
+                Step::Done => {}
+                Step::Failed => {
+                    self.begin_again(Because::Failed);
+                    client = None;
+                    continue;
+                }
+                Step::Over => return,
             }
-            self.take_answers(&mut *replies);
+            if self.take_answers(&mut *replies) {
+                tracing::warn!(
+                    door = %self.node,
+                    topic = %self.topic,
+                    "a unit refuses rows of this door, as rows before them have not come: the door goes on anew"
+                );
+                self.begin_again(Because::Refused);
+                client = None;
+                continue;
+            }
             self.look(&mut looked);
             let is_busy = self.lock().lanes.waiting() > 0;
             // Rung by the sink, by an acknowledgement and by an answer.
@@ -235,7 +289,10 @@ impl Door {
                 let stage = &self.stage.name;
                 let sending = self.lock();
                 let come = |record, partition| sending.lanes.come(record, partition);
-                fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| self.locate(of))
+                let fate = fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| {
+                    self.locate(of)
+                });
+                Some(fate)
             });
         }
         // Those that are noted after this are kept.
@@ -245,7 +302,7 @@ impl Door {
         self.lock().routes.forget_below(first);
     }
 
-    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Fate) {
+    fn give_up(&self, before: Instant, fate: &dyn Fn(&Late) -> Option<Fate>) {
         let count: u64 = self.answers().iter().map(|answers| answers.give_up(before, fate)).sum();
         if count > 0 {
             self.counts.unknown.fetch_add(count, Ordering::Relaxed);
@@ -274,12 +331,21 @@ impl Door {
         Ok(consumer)
     }
 
-    fn take_answers(&self, replies: &mut dyn Consumer) {
-        let incarnation = self.incarnation();
+    /// Brings answers to those who wait for them; whether a unit has refused rows of this incarnation.
+    fn take_answers(&self, replies: &mut dyn Consumer) -> bool {
+        let (incarnation, earlier) = {
+            let sending = self.lock();
+            (sending.incarnation, sending.earlier.clone())
+        };
+        let mut is_refused = false;
         let taken = replies.take(0, Duration::ZERO, &mut |message| {
             let parsed = AnswersMessage::parse(message.value.unwrap_or_default());
             match parsed {
-                Ok(message) if message.incarnation == incarnation => {
+                // One of an earlier incarnation has been heeded.
+                Ok(message) if message.is_refusal() => is_refused |= message.incarnation == incarnation,
+                Ok(message)
+                    if message.incarnation == incarnation || earlier.contains(&message.incarnation) =>
+                {
                     self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
                     for (request, line) in message.answers {
                         self.answers().iter().for_each(|answers| answers.answer(request, line));
@@ -293,13 +359,14 @@ impl Door {
         if let Err(error) = taken {
             tracing::debug!(%error, "answers cannot be read");
         }
+        is_refused
     }
 
-    /// Takes note of what is written, and sends what may go; `false` once the door is over.
-    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged) -> bool {
+    /// Takes note of what is written, and sends what may go.
+    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged) -> Step {
         let mut sending = self.lock();
         if sending.is_over {
-            return false;
+            return Step::Over;
         }
         sending.lanes.acknowledged(acknowledged.below);
         for partition in 0..sending.lanes.partitions() {
@@ -310,11 +377,7 @@ impl Door {
             match send(producer, &self.topic, partition, &cut, tag) {
                 Ok(Taken::Taken) => {}
                 // The client holds one frame of each partition at most, and has room for more: it has failed, or will.
-                Ok(Taken::Full) | Err(_) => {
-                    drop(sending);
-                    self.begin_again();
-                    return true;
-                }
+                Ok(Taken::Full) | Err(_) => return Step::Failed,
             }
         }
         let written = sending.written();
@@ -324,21 +387,27 @@ impl Door {
         if let Some(waker) = waker {
             waker.wake();
         }
-        true
+        Step::Done
     }
 
     /// Goes on as a new incarnation, without what was on its way.
-    fn begin_again(&self) {
-        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+    fn begin_again(&self, because: Because) {
+        let count = if because == Because::Refused { &self.counts.refusals } else { &self.counts.failures };
+        count.fetch_add(1, Ordering::Relaxed);
         let mut sending = self.lock();
-        let new = begin(&self.stage, &self.spec, &self.node, &self.options, sending.passed)
+        let new = begin(&self.stage, &self.spec, &self.node, &self.options)
             .expect("the text was short enough for the incarnation before");
         let old = std::mem::replace(&mut *sending, new);
-        sending.is_over = old.is_over;
+        (sending.passed, sending.reached, sending.is_over) = (old.passed, old.reached, old.is_over);
+        sending.earlier.push_back(old.incarnation);
+        sending.earlier.extend(old.earlier.iter().take(EARLIER - 1));
+        // Of those that are spared.
+        sending.routes = old.routes.clone();
         drop(sending);
         self.give_up(Instant::now(), &|late| {
             let come = |record, partition| old.lanes.come(record, partition);
-            fate(late, Because::Failed, &self.stage.name, &old.routes, come, |of| self.locate(of))
+            let fate = || fate(late, because, &self.stage.name, &old.routes, come, |of| self.locate(of));
+            (!old.spares(late)).then(fate)
         });
         if let Some(waker) = old.waker {
             waker.wake();
@@ -346,21 +415,17 @@ impl Door {
     }
 }
 
-fn begin(
-    stage: &StageCut,
-    spec: &Spec,
-    node: &Arc<str>,
-    options: &DoorOptions,
-    passed: Seq,
-) -> Result<Sending, Error> {
+fn begin(stage: &StageCut, spec: &Spec, node: &Arc<str>, options: &DoorOptions) -> Result<Sending, Error> {
     let incarnation = new_run();
     let from = (Sent::Door { incarnation }, spec);
     Ok(Sending {
         lanes: Lanes::new(stage, from, options.frames, |_| Mark::START, None)?,
         incarnation,
+        earlier: VecDeque::new(),
         door: Arc::new(frame::Door { node: (**node).into(), incarnation }),
         rows: 0,
-        passed,
+        passed: 0,
+        reached: 0,
         next_tag: 0,
         routes: Routes::default(),
         waker: None,
@@ -422,6 +487,7 @@ impl Operator for DoorSink {
         let is_waited_for = |seq: Seq| waiting.iter().any(|range| range.contains(seq));
         let arrival = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as Micros);
         let mut sending = door.lock();
+        sending.reached = sending.reached.max(batch.range().end);
         let Sending { lanes, rows, door: address, .. } = &mut *sending;
         let refused = lanes.push(input.port as u32, &batch, |seq, partition| {
             let position = Position { offset: *rows, row: 0 };

@@ -9,7 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Stage, Unit as UnitName};
+use thalweg_cluster::control::{
+    self, Gap, MAX_GAPS, MAX_REPORTS, Name, Record, Report, Stage, Unit as UnitName,
+};
 use thalweg_cluster::fold::{Job, Membership as _, Standing, State};
 use thalweg_cluster::frame::Spec;
 use thalweg_kafka::Bus;
@@ -19,6 +21,7 @@ use super::answering::{Post, reply_topic};
 use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlugin};
 use super::member::{Member, MemberOptions, Work, control_topic, make_topic};
+use super::mend::NamedGap;
 use super::outlet::{Carrier, CarrierOptions};
 use super::texts::{self, Texts};
 use super::units::{UnitOptions, Units, UnitsFolder};
@@ -143,6 +146,8 @@ struct Inner {
     /// How the units here are.
     reports: Vec<Report>,
     trouble: BTreeSet<UnitName>,
+    /// Rows that active units here wait for.
+    gaps: Vec<Gap>,
     /// Where the next beat's reports begin.
     turn: usize,
     is_over: bool,
@@ -195,6 +200,50 @@ impl Placed {
             let door = self.entry.as_ref().filter(|_| place == 0).map(|entry| (&entry.door, &self.post));
             Here::new(job.clone(), stage.name.clone(), door, &stage.units.list())
         })
+    }
+
+    /// Has units that send go back, or stop, whose rows those of the next stage have not got.
+    fn mend(&self, job: &Name, state: &State) {
+        for stages in self.stages.windows(2) {
+            let [stage, next] = stages else { continue };
+            let is_between = |gap: &Gap| {
+                (&gap.origin.job, &gap.origin.stage) == (job, &stage.name)
+                    && (&gap.unit.job, &gap.unit.stage) == (job, &next.name)
+            };
+            let named = state.gaps().filter(|(gap, _)| is_between(gap)).map(|(gap, beat)| NamedGap {
+                from: gap.origin.partition,
+                to: gap.unit.partition,
+                through: gap.through,
+                read: gap.read,
+                beat,
+            });
+            for error in stage.units.mend(&named.collect::<Vec<NamedGap>>()) {
+                tracing::error!(error = error.chain(), "a unit does not go on from its last commit");
+            }
+        }
+    }
+
+    /// Names the rows that units here wait for.
+    fn name_gaps(&self, job: &Name, gaps: &mut Vec<Gap>) {
+        for stage in &self.stages {
+            let unit = |stage: &PlacedStage, partition| UnitName {
+                job: job.clone(),
+                stage: stage.name.clone(),
+                partition,
+            };
+            for receiver in stage.units.list() {
+                let runs = !receiver.job.state().is_final() && receiver.is_planned.load(Ordering::Relaxed);
+                for gap in receiver.counts.open.list().into_iter().filter(|_| runs) {
+                    let Some(sender) = self.stages.get(gap.stage as usize) else { continue };
+                    gaps.push(Gap {
+                        unit: unit(stage, receiver.partition),
+                        origin: unit(sender, gap.partition),
+                        through: gap.through,
+                        read: gap.read,
+                    });
+                }
+            }
+        }
     }
 }
 
@@ -328,6 +377,10 @@ impl Work for Following {
         inner.reports[first..last].to_vec()
     }
 
+    fn gaps(&mut self) -> Vec<Gap> {
+        self.0.lock().gaps.iter().take(MAX_GAPS).cloned().collect()
+    }
+
     fn trouble(&mut self) -> BTreeSet<UnitName> {
         self.0.lock().trouble.iter().take(control::MAX_TROUBLE).cloned().collect()
     }
@@ -361,6 +414,8 @@ impl Shared {
             let followed = state.followed_units(me);
             for (job, placed) in &mut placed {
                 placed.post.look();
+                placed.post.set_nodes(state.members().map(|(name, _)| name.as_str()));
+                placed.mend(job, &state);
                 for stage in &mut placed.stages {
                     for error in stage.units.go_on() {
                         tracing::error!(
@@ -550,14 +605,15 @@ impl Shared {
     }
 
     fn report(&self, placed: &mut BTreeMap<Name, Placed>) {
-        let (mut reports, mut trouble) = (Vec::new(), BTreeSet::new());
+        let (mut reports, mut trouble, mut gaps) = (Vec::new(), BTreeSet::new(), Vec::new());
         for (job, placed) in placed {
+            placed.name_gaps(job, &mut gaps);
             for stage in &mut placed.stages {
                 stage.report(job, &mut reports, &mut trouble);
             }
         }
         let mut inner = self.lock();
-        (inner.reports, inner.trouble) = (reports, trouble);
+        (inner.reports, inner.trouble, inner.gaps) = (reports, trouble, gaps);
     }
 }
 
@@ -632,6 +688,10 @@ fn place_units(
             .list()
             .iter()
             .any(|unit| unit.partition == partition && !unit.job.state().is_final());
+        // It would lose more of its rows.
+        if placed.units.is_stopped(partition) {
+            continue;
+        }
         if runs || placed.again.get(&partition).is_some_and(|at| *at > Instant::now()) {
             continue;
         }
