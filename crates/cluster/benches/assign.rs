@@ -79,7 +79,7 @@ impl Cluster {
     fn beat(&mut self, node: usize, reports: Vec<Report>) {
         let (trouble, dropped) = (BTreeSet::new(), BTreeSet::new());
         let (process, read) = (process(node), self.state.next());
-        self.add(Record::Beat(Beat { process, read, trouble, reports, dropped }));
+        self.add(Record::Beat(Beat { process, read, trouble, reports, dropped, gaps: Vec::new() }));
     }
 
     fn propose(&self) -> Plan {

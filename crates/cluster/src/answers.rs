@@ -4,7 +4,10 @@
 //! then of each its request less that of the one before, zigzag, the length of its line, and the line. A request is a
 //! number that the door gave, and a line a record as JSON, without its end.
 //!
-//! Answers are sent and forgotten: nothing hangs on their arrival.
+//! A message without answers is a *refusal*: a unit has dropped rows of this incarnation, as rows before them have not come,
+//! and takes none of it any more. The door goes on as another one.
+//!
+//! Both are sent and forgotten: nothing hangs on their arrival.
 
 use crate::frame::varint;
 
@@ -45,7 +48,7 @@ impl AnswersBuilder {
         self.count == 0
     }
 
-    /// The message for this incarnation.
+    /// The message for this incarnation; without answers a refusal.
     pub fn finish(self, incarnation: u64) -> Vec<u8> {
         let mut message = Vec::with_capacity(BODY + 18 + self.bytes.len());
         message.extend_from_slice(&MAGIC);
@@ -90,6 +93,11 @@ pub struct NoAnswers {
 }
 
 impl<'a> Answers<'a> {
+    /// Whether a unit takes no rows of this incarnation any more.
+    pub fn is_refusal(&self) -> bool {
+        self.answers.is_empty()
+    }
+
     /// # Errors
     /// Where the message is damaged, another one, or of a newer version.
     pub fn parse(message: &'a [u8]) -> Result<Self, NoAnswers> {
@@ -136,6 +144,7 @@ mod tests {
         let message = builder.finish(99);
         let parsed = Answers::parse(&message).unwrap();
         assert_eq!(parsed, Answers { incarnation: 99, answers: answers.to_vec() });
+        assert!(!parsed.is_refusal());
         for at in 0..message.len() {
             let mut bad = message.clone();
             bad[at] ^= 0x10;
@@ -145,6 +154,8 @@ mod tests {
         let mut newer = message;
         newer[3] = VERSION + 1;
         assert!(Answers::parse(&newer).unwrap_err().is_newer);
-        assert!(Answers::parse(&AnswersBuilder::new().finish(1)).unwrap().answers.is_empty());
+        let refusal = AnswersBuilder::new().finish(1);
+        let refusal = Answers::parse(&refusal).unwrap();
+        assert_eq!((refusal.incarnation, refusal.is_refusal()), (1, true));
     }
 }

@@ -199,6 +199,8 @@ pub struct UnitSnapshot {
     pub report: Option<ReportSnapshot>,
     /// Nodes that named it as in trouble and may not have it for now.
     pub trouble: Vec<String>,
+    /// Rows that it waits for, as its node said last.
+    pub gaps: Vec<GapSnapshot>,
     /// Why its job stopped, where it runs on the node that was asked.
     pub failure: Option<String>,
     /// Where it is, why there, and what would move it, in lines.
@@ -225,6 +227,18 @@ pub struct ReportSnapshot {
     pub position: Offset,
     /// It has no lag.
     pub ready: bool,
+}
+
+/// Rows of another unit that a unit has not got, while later ones came.
+#[derive(Clone, Debug, Default)]
+pub struct GapSnapshot {
+    /// The stage and the partition of the unit that sent them.
+    pub stage: String,
+    pub partition: u32,
+    /// The mark up to which all are there, as in `12.3+1`: after the first row that row 3 of message 12 makes.
+    pub through: String,
+    /// The offset up to which it has read its log without finding them.
+    pub read: Offset,
 }
 
 /// Figures of what runs on a node of a cluster.
@@ -290,7 +304,10 @@ figures! {
         duplicates: u64, sum, Counter, Count, "thalweg_unit_duplicates_total", "";
         /// Messages that were dropped, as rows before them have not come.
         gaps: u64, sum, Counter, Count, "thalweg_unit_gaps_total",
-        "A door has lost rows on their way; its clients got 504";
+        "Rows were lost on their way. Those of a door: its clients got 504. Those of a unit are sent again; see `thalweg_unit_open_gaps`";
+        /// Units of the stage before of which rows are missing now.
+        open_gaps: u64, sum, Gauge, Count, "thalweg_unit_open_gaps",
+        "For more than some seconds: `thalweg cluster explain` names the sender; see whether it runs, and how brokers lost rows that they had acknowledged";
         /// Bytes of state in memory.
         state_bytes: u64, sum, Gauge, Bytes, "thalweg_unit_state_bytes", "";
         /// Seconds since its last commit in this process; none before. One that reads nothing commits nothing.
@@ -318,6 +335,9 @@ figures! {
         "The error of the request names partition and node: look at the lag there";
         /// Times that brokers did not take rows for good.
         failures: u64, sum, Counter, Count, "thalweg_door_failures_total", "Look at the brokers, and at the log of the node";
+        /// Times that a unit refused rows of the door, as rows before them had not come: it went on without them.
+        refusals: u64, sum, Counter, Count, "thalweg_door_refusals_total",
+        "Brokers have lost rows that they had acknowledged: see how many copies they keep";
         /// Answers that units here have sent to doors.
         sent: u64, sum, Counter, Count, "thalweg_post_sent_total", "";
         /// Answers that could not be sent, as there was no room or no broker.

@@ -14,7 +14,8 @@ use thalweg_flow::{CycleSettings, JobState, SystemClock};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
-    Carrier, CarrierOptions, Carrying, Origin, Scatter, Unit, UnitOptions, Units, UnitsFolder, cut, drive,
+    Carrier, CarrierOptions, Carrying, NamedGap, OpenGap, Origin, Scatter, Unit, UnitOptions, Units,
+    UnitsFolder, cut, drive,
 };
 use thalweg_node::{CheckedJob, JobFile, Node, NodeOptions};
 use thalweg_types::{Batch, Error, SEMANTICS};
@@ -311,6 +312,35 @@ impl Chain {
     }
 }
 
+/// Gaps as a node knows them from the last beat that it has read, and the number of that.
+#[derive(Default)]
+struct Beats {
+    last: u64,
+    named: Vec<NamedGap>,
+}
+
+impl Chain {
+    /// Has the first stage hear what the second one waits for, as it is or was.
+    fn mend(&self, rng: &mut Rng, beats: &mut Beats) {
+        beats.last += 1;
+        if rng.bool() {
+            let gaps = self.stages[1].list().into_iter().flat_map(|unit| {
+                let gaps = unit.counts.open.list().into_iter();
+                gaps.map(move |gap| (unit.partition, gap))
+            });
+            let named = |(to, gap): (u32, OpenGap)| NamedGap {
+                from: gap.partition,
+                to,
+                through: gap.through,
+                read: gap.read,
+                beat: beats.last,
+            };
+            beats.named = gaps.map(named).collect();
+        }
+        assert!(self.stages[0].mend(&beats.named).is_empty());
+    }
+}
+
 impl Drop for Chain {
     /// As a kill: units end wherever they are, then what carries their rows.
     fn drop(&mut self) {
@@ -439,6 +469,67 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
         duplicates > 0 && failures > 0,
         "nothing was disturbed: {duplicates} duplicates, {failures} failures"
     );
+}
+
+/// A chain under producers that fail, and then under none that do: gaps that units of the second stage saw, and units of the
+/// first one that failed. No unit is stopped for a gap, or goes back.
+fn disturbed(seed: u64) -> (u64, u64) {
+    let faults =
+        Faults { delays: 500, lost_acknowledgements: 30, given_up: 30, doubles: 40, ..Faults::default() };
+    let (mut gaps, mut failures) = (0, 0);
+    let mut rng = Rng::with_seed(seed);
+    let world = World::of(CHAIN, seed);
+    let records = records(&mut rng, 200);
+    world.send(&mut rng, &records);
+    let mut beats = Beats::default();
+    for is_whole in [false, true] {
+        world.bus.set_faults(if is_whole { Faults::default() } else { faults });
+        let chain = Chain::new(&world, "units", &world.units, &mut rng);
+        let all = (0..2).flat_map(|stage| (0..PARTITIONS).map(move |partition| (stage, partition)));
+        all.for_each(|(stage, partition)| drop(chain.start(stage, partition)));
+        let (until, start) = (rng.u64(10..60), Instant::now());
+        eventually("what there is to read", || {
+            chain.mend(&mut rng, &mut beats);
+            for unit in chain.stages[0].list().iter().filter(|unit| unit.job.state().is_final()) {
+                let JobState::Failed(failure) = unit.job.state() else { panic!("it ended") };
+                assert!(failure.message.contains("were not written"), "seed {seed}: {failure}");
+                failures += 1;
+                chain.stages[0].stop(unit.partition).unwrap();
+                chain.start(0, unit.partition);
+            }
+            let is_read = |stage: usize, topic: &str| {
+                chain.stages[stage].list().iter().all(|unit| {
+                    let at = unit.counts.position.load(Ordering::Relaxed);
+                    at == world.end(topic, unit.partition)
+                })
+            };
+            let has_all = || world.units.0.lock().unwrap().len() == records.len();
+            let frames = chain.carrier.counts.frames.load(Ordering::Relaxed);
+            match is_whole {
+                true => is_read(0, TOPIC) && is_read(1, NEXT) && has_all(),
+                false => frames >= until || start.elapsed() > Duration::from_millis(300),
+            }
+        });
+        let seen = chain.stages[1].list();
+        gaps += seen.iter().map(|unit| unit.counts.gaps.load(Ordering::Relaxed)).sum::<u64>();
+        let returns = chain.carrier.counts.returns.load(Ordering::Relaxed);
+        assert_eq!(returns, 0, "seed {seed}: a unit has gone back");
+        let is_stopped = |partition| chain.stages[0].is_stopped(partition);
+        assert!(!(0..PARTITIONS).any(is_stopped), "seed {seed}: a unit was stopped");
+    }
+    (gaps, failures)
+}
+
+#[test]
+fn ordinary_disturbance_stops_no_unit_and_has_none_go_back() {
+    // Side by side, as they wait for the disk most of the time.
+    let threads: Vec<_> = (0..5_u64)
+        .map(|first| std::thread::spawn(move || (first..50).step_by(5).map(disturbed).collect::<Vec<_>>()))
+        .collect();
+    let seen: Vec<(u64, u64)> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    let (gaps, failures) = seen.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert_eq!(seen.len(), 50);
+    assert!(gaps > 0 && failures > 0, "nothing was disturbed: {gaps} gaps, {failures} failures");
 }
 
 fn position(unit: &Unit) -> u64 {

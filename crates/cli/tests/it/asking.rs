@@ -43,7 +43,7 @@ fn cluster() -> Value {
     let unit = |partition: u32, report: Value| {
         json!({
             "job": "pay", "stage": "features", "partition": partition, "active": "a", "since": 7, "why": "new: most budget",
-            "from": null, "followers": [], "report": report, "trouble": [], "failure": null,
+            "from": null, "followers": [], "report": report, "trouble": [], "gaps": [], "failure": null,
             "explanation": format!("unit pay/features/{partition} is at a by the plan at offset 7\nnext: a keeps it\n"),
         })
     };

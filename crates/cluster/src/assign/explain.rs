@@ -5,7 +5,7 @@ use std::fmt;
 use thalweg_types::{Micros, Offset};
 
 use super::problem;
-use crate::control::{Name, Unit, Why};
+use crate::control::{Gap, Name, Unit, Why};
 use crate::fold::{SILENT_BEATS, State};
 
 /// Who has a unit, since when, why, and what would move it. `Display` says it in a few lines.
@@ -23,6 +23,8 @@ pub struct Explanation {
     /// The node from which it came.
     pub from: Option<Name>,
     pub replicas: Vec<Name>,
+    /// Rows that it waits for, and those of its own that others wait for.
+    pub gaps: Vec<Gap>,
     /// Things that would move it, soonest first.
     pub movers: Vec<Mover>,
 }
@@ -100,6 +102,12 @@ pub fn explain(state: &State, unit: &Unit) -> Option<Explanation> {
         why: known.why,
         from: known.from.clone(),
         replicas: known.replicas.iter().cloned().collect(),
+        gaps: state
+            .gaps()
+            .map(|(gap, _)| gap)
+            .filter(|gap| [&gap.unit, &gap.origin].contains(&unit))
+            .cloned()
+            .collect(),
         movers,
     })
 }
@@ -128,6 +136,13 @@ impl fmt::Display for Explanation {
         if !self.replicas.is_empty() {
             let names: Vec<&str> = self.replicas.iter().map(Name::as_str).collect();
             writeln!(f, "replicas: {}", names.join(", "))?;
+        }
+        for Gap { unit, origin, through, read } in &self.gaps {
+            if *unit == self.unit {
+                writeln!(f, "gap: rows of {origin} after mark {through} have not come by offset {read}")?;
+            } else {
+                writeln!(f, "gap: {unit} has not got its rows after mark {through} by offset {read}")?;
+            }
         }
         for mover in &self.movers {
             writeln!(f, "next: {mover}")?;

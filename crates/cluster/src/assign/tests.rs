@@ -6,8 +6,8 @@ use expect_test::{Expect, expect};
 use fastrand::Rng;
 
 use super::*;
-use crate::control::{Cause, Choice, Name, Record, Report, Text, Why};
-use crate::fold::tests::kit::{Log, beat, drain, join, leave, name, process, spec, unit};
+use crate::control::{Beat, Cause, Choice, Name, Record, Report, Text, Why};
+use crate::fold::tests::kit::{Log, beat, drain, gap, join, leave, name, process, spec, unit};
 use crate::fold::{STATE_EVERY, TROUBLE_LASTS};
 
 const SETTINGS: Settings = Settings { at_once: 8, into: 2, out_of: 4, tolerance: 16 };
@@ -503,4 +503,18 @@ fn a_unit_is_explained() {
         "#]],
     );
     assert_eq!(explain(cluster.log.state(), &unit(2)), None);
+}
+
+#[test]
+fn a_unit_that_waits_for_rows_is_explained_and_so_is_the_one_that_sent_them() {
+    let mut cluster = Cluster::new(&["alpha"]);
+    cluster.log.counts(fraud(2, 0));
+    cluster.settle();
+    let end = cluster.log.end();
+    cluster.log.counts(Record::Beat(Beat { gaps: vec![gap(0, 1)], ..beat("alpha", end) }));
+    let said = |partition| explain(cluster.log.state(), &unit(partition)).unwrap().to_string();
+    let receiver = "gap: rows of fraud/card/1 after mark 12.3+1 have not come by offset 99\n";
+    assert!(said(0).contains(receiver), "{}", said(0));
+    let sender = "gap: fraud/card/0 has not got its rows after mark 12.3+1 by offset 99\n";
+    assert!(said(1).contains(sender), "{}", said(1));
 }

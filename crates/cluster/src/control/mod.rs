@@ -26,7 +26,7 @@ pub use error::ControlError;
 pub(crate) use form::{Groups, grouped, ungrouped, units as units_form};
 pub use name::{Incarnation, Lineage, Name, Process, Text, Unit};
 pub use record::{
-    Beat, Cause, Choice, Drain, Handed, Join, Leave, Placement, Plan, Record, Report, Spec, Stage,
+    Beat, Cause, Choice, Drain, Gap, Handed, Join, Leave, Placement, Plan, Record, Report, Spec, Stage,
     StateRecord, Stop, Version, Why,
 };
 
@@ -49,6 +49,9 @@ pub const MAX_REPORTS: usize = 256;
 /// Units that a beat names as in trouble, at most. A node with more names the first; the rest follow once those are
 /// taken away.
 pub const MAX_TROUBLE: usize = 1_024;
+
+/// Gaps that a beat names, at most. A node with more names the first; the rest follow once those are closed.
+pub const MAX_GAPS: usize = 64;
 
 /// Partitions that a stage has at most.
 pub const MAX_PARTITIONS: u32 = 4_096;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thalweg_types::Offset;
 
 use super::name::{Lineage, Name, Process, Text, Unit};
-use super::{MAX_JOB_BYTES, MAX_PARTITIONS, MAX_REPLICAS, MAX_REPORTS, MAX_TROUBLE, form};
+use super::{MAX_GAPS, MAX_JOB_BYTES, MAX_PARTITIONS, MAX_REPLICAS, MAX_REPORTS, MAX_TROUBLE, form};
 use crate::fold::State;
-use crate::positions::Position;
+use crate::positions::{Mark, Position};
 
 /// A record of the control log.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +76,32 @@ pub struct Beat {
     /// Units whose data the process has deleted.
     #[serde(with = "form::units")]
     pub dropped: BTreeSet<Unit>,
+    /// Gaps in the inputs of units for which the process answers, at most [`MAX_GAPS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// Rows that a unit has not got from another one, while later ones came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gap {
+    /// The unit that waits for them.
+    pub unit: Unit,
+    /// The unit that sent them.
+    pub origin: Unit,
+    /// The mark up to which all are there.
+    #[serde(with = "MarkForm")]
+    pub through: Mark,
+    /// Where the unit is in its log: it has judged all messages below, and none of them has mended it.
+    pub read: Offset,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Mark", deny_unknown_fields)]
+struct MarkForm {
+    #[serde(with = "PositionForm")]
+    position: Position,
+    made: u32,
 }
 
 /// A unit on a node.
@@ -301,7 +327,15 @@ impl Record {
             Record::Beat(beat) => {
                 within("trouble", beat.trouble.len() as u64, 0, MAX_TROUBLE as u64)?;
                 within("reports", beat.reports.len() as u64, 0, MAX_REPORTS as u64)?;
-                within("dropped", beat.dropped.len() as u64, 0, MAX_REPORTS as u64)
+                within("dropped", beat.dropped.len() as u64, 0, MAX_REPORTS as u64)?;
+                within("gaps", beat.gaps.len() as u64, 0, MAX_GAPS as u64)?;
+                let mut seen = BTreeSet::new();
+                match beat.gaps.iter().find(|gap| !seen.insert((&gap.unit, &gap.origin))) {
+                    None => Ok(()),
+                    Some(Gap { unit, origin, .. }) => {
+                        Err(format!("gaps: expected that of {unit} with {origin} once, got it twice"))
+                    }
+                }
             }
             Record::Plan(plan) => plan.units.iter().try_for_each(|(unit, placement)| {
                 let Placement { active, target, replicas, .. } = placement;

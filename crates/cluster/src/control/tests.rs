@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use thalweg_types::{Class, Error};
 
 use super::*;
-use crate::positions::Position;
+use crate::positions::{Mark, Position};
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -23,6 +23,22 @@ fn unit(partition: u32) -> Unit {
 
 fn plan(units: BTreeMap<Unit, Placement>) -> Record {
     Record::Plan(Plan { process: process("alpha"), replaces: Some(17), read: 40, more: false, units })
+}
+
+fn quiet() -> Beat {
+    let (trouble, dropped) = (BTreeSet::new(), BTreeSet::new());
+    let (reports, gaps) = (Vec::new(), Vec::new());
+    Beat { process: process("alpha"), read: 1, trouble, reports, dropped, gaps }
+}
+
+/// A unit of the second stage waits for rows of unit 2 of the first one.
+fn gap(partition: u32) -> Gap {
+    Gap {
+        unit: Unit { stage: name("shop"), ..unit(partition) },
+        origin: unit(2),
+        through: Mark { position: Position { offset: 12, row: 3 }, made: 1 },
+        read: 99,
+    }
 }
 
 #[track_caller]
@@ -72,9 +88,16 @@ fn each_kind_is_one_object() {
                 ready: true,
             }],
             dropped: BTreeSet::from([unit(9)]),
+            gaps: Vec::new(),
         }),
         &expect![[
             r#"{"v":1,"kind":"beat","body":{"process":{"name":"alpha","incarnation":"00000000000004d2"},"read":1234,"trouble":[{"job":"fraud","stage":"card","partitions":[3,5]}],"reports":[{"unit":{"job":"fraud","stage":"card","partition":4},"load":1200,"bytes":52428800,"position":99000,"ready":true}],"dropped":[{"job":"fraud","stage":"card","partitions":[9]}]}}"#
+        ]],
+    );
+    check(
+        &Record::Beat(Beat { gaps: vec![gap(4)], ..quiet() }),
+        &expect![[
+            r#"{"v":1,"kind":"beat","body":{"process":{"name":"alpha","incarnation":"00000000000004d2"},"read":1,"trouble":[],"reports":[],"dropped":[],"gaps":[{"unit":{"job":"fraud","stage":"shop","partition":4},"origin":{"job":"fraud","stage":"card","partition":2},"through":{"position":{"offset":12,"row":3},"made":1},"read":99}]}}"#
         ]],
     );
     let why = Why { cause: Cause::New, choice: Choice::Budget };
@@ -233,18 +256,21 @@ fn a_newer_version_is_told_apart_whatever_else_it_has() {
 fn bounds_hold_when_a_record_is_written() {
     let beat = |reports: usize| {
         let report = Report { unit: unit(4), load: 0, bytes: 0, position: 0, ready: false };
-        let (trouble, dropped) = (BTreeSet::new(), BTreeSet::new());
-        Record::Beat(Beat {
-            process: process("a"),
-            read: 1,
-            trouble,
-            reports: vec![report; reports],
-            dropped,
-        })
+        Record::Beat(Beat { reports: vec![report; reports], ..quiet() })
     };
     assert!(encode(&beat(MAX_REPORTS)).is_ok());
     let error = encode(&beat(MAX_REPORTS + 1)).unwrap_err().to_string();
     assert_eq!(error, r#"damaged control record of kind "beat": reports: expected 0 to 256, got 257"#);
+    let refused =
+        |gaps: Vec<Gap>| encode(&Record::Beat(Beat { gaps, ..quiet() })).map_err(|error| error.to_string());
+    assert!(refused((0..64).map(gap).collect()).is_ok());
+    let error = refused((0..65).map(gap).collect()).unwrap_err();
+    assert_eq!(error, r#"damaged control record of kind "beat": gaps: expected 0 to 64, got 65"#);
+    let error = refused(vec![gap(1), gap(2), gap(1)]).unwrap_err();
+    assert!(
+        error.contains("gaps: expected that of fraud/shop/1 with fraud/card/2 once, got it twice"),
+        "{error}"
+    );
     let (stages, text) = (BTreeMap::new(), "x".repeat(MAX_JOB_BYTES + 1));
     let spec = Spec { job: name("a"), number: 1, semantics: 1, stages, text };
     assert!(encode(&Record::Spec(spec)).is_err());

@@ -11,7 +11,8 @@ use super::{
     MAX_TEXTS, MAX_UNITS, Member, SILENT_BEATS, STATE_EVERY, State, TROUBLE_LASTS, Turn, UnitState,
 };
 use crate::control::{
-    Beat, Handed, Incarnation, Join, Name, Plan, Process, Record, Report, Spec, StateRecord, Unit, Version,
+    Beat, Gap, Handed, Incarnation, Join, Name, Plan, Process, Record, Report, Spec, StateRecord, Unit,
+    Version,
 };
 use crate::rules::{self, Rule, holds};
 
@@ -360,6 +361,7 @@ impl State {
             heard,
             beats: VecDeque::new(),
             trouble: BTreeSet::new(),
+            gaps: Vec::new(),
         };
         self.members.insert(name.clone(), member);
         Ok(vec![Change::Joined { process: join.process.clone(), ended }])
@@ -423,8 +425,11 @@ impl State {
         }
         // Where most nodes were in trouble nothing was moved: now it may be the others alone.
         let is_well = !before.is_empty() && trouble.is_empty();
+        let is_there =
+            |gap: &&Gap| self.units.contains_key(&gap.unit) && self.units.contains_key(&gap.origin);
+        let gaps = beat.gaps.iter().filter(is_there).cloned().collect();
         if let Some(member) = self.members.get_mut(name) {
-            member.trouble = trouble;
+            (member.trouble, member.gaps) = (trouble, gaps);
         }
         if is_well && self.members.values().any(Member::names_trouble) {
             events.insert(0);

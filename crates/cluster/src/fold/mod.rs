@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 use thalweg_types::{Micros, Offset};
 
-use crate::control::{Incarnation, Lineage, Name, Process, Stage, Text, Unit, Why};
+use crate::control::{Gap, Incarnation, Lineage, MAX_GAPS, Name, Process, Stage, Text, Unit, Why};
 use crate::positions::Position;
 use crate::rules::{Rule, holds};
 
@@ -178,6 +178,9 @@ pub struct Member {
     /// Units that it named as in trouble in its last beat, of those that it has.
     #[serde(with = "crate::control::units_form")]
     trouble: BTreeSet<Unit>,
+    /// Gaps that it named in its last beat, between units that there are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<Gap>,
 }
 
 impl Member {
@@ -301,6 +304,14 @@ impl State {
         self.units.iter()
     }
 
+    /// Gaps in the inputs of units, as the nodes that have these said in their last beats, with the offsets of the beats.
+    pub fn gaps(&self) -> impl Iterator<Item = (&Gap, Offset)> {
+        self.members.iter().flat_map(move |(name, member)| {
+            let gaps = member.gaps.iter().filter(move |gap| self.active(&gap.unit) == Some(name));
+            gaps.filter_map(|gap| Some((gap, member.last_beat()?)))
+        })
+    }
+
     /// The offset of the plan in force.
     pub fn plan(&self) -> Option<Offset> {
         self.plan
@@ -379,6 +390,7 @@ impl State {
         }
         self.members.values().try_for_each(|member| {
             within("capacity", member.capacity.into(), 1 << 20)?;
+            within("gaps", member.gaps.len() as u64, MAX_GAPS as u64)?;
             within("beats", member.beats.len() as u64, SILENT_BEATS as u64)
         })?;
         self.units.values().try_for_each(|unit| {

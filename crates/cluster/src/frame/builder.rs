@@ -94,6 +94,11 @@ impl Builder {
         self.last
     }
 
+    /// The mark after the last row that has left.
+    pub fn left(&self) -> Mark {
+        self.after
+    }
+
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

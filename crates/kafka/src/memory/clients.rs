@@ -256,6 +256,7 @@ impl MemoryProducer {
                 continue;
             }
             let times = if world.happens(faults.doubles) { 2 } else { 1 };
+            let times = if world.loses(&to) { 0 } else { times };
             for _ in 0..times {
                 if let Err(error) = world.write(&to, message.clone(), self.transaction) {
                     self.failure.get_or_insert(error);
@@ -420,6 +421,26 @@ mod tests {
 
     fn message(value: &[u8]) -> Outgoing<'_> {
         Outgoing { topic: "t", partition: Some(0), key: None, value, headers: &[] }
+    }
+
+    #[test]
+    fn a_message_that_is_to_be_lost_is_acknowledged_and_the_next_one_is_there() {
+        let bus = MemoryBus::new(1, Faults::default());
+        bus.make_topic("t", 1);
+        let of = TopicPartition::new("t", 0);
+        let mut producer = bus.producer(options(None)).unwrap();
+        let mut send = |tag: u64| {
+            producer.send(&message(&[tag as u8]), tag).unwrap();
+            while producer.acknowledged().below <= tag {}
+            assert_eq!(producer.acknowledged().failure, None);
+        };
+        send(0);
+        bus.lose_next(&of, 1);
+        send(1);
+        assert_eq!(bus.to_lose(&of), 0);
+        send(2);
+        let there: Vec<_> = bus.committed(&of).into_iter().map(|stored| stored.value.unwrap()).collect();
+        assert_eq!(there, [[0], [2]]);
     }
 
     /// Whatever goes wrong: what counts as written is there, in order, and nothing behind a failure counts.

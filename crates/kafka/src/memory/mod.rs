@@ -173,6 +173,17 @@ impl MemoryBus {
         self.world().append(to, message).expect("a partition that exists")
     }
 
+    /// The next messages of clients for a partition, `count` of them, are acknowledged and never there, as where brokers lose
+    /// what they had.
+    pub fn lose_next(&self, to: &TopicPartition, count: u32) {
+        self.world().losing.insert(to.clone(), count);
+    }
+
+    /// Messages of [`MemoryBus::lose_next`] that are still to come.
+    pub fn to_lose(&self, to: &TopicPartition) -> u32 {
+        self.world().losing.get(to).copied().unwrap_or(0)
+    }
+
     /// Deletes messages below an offset, as retention does.
     pub fn retain_from(&self, of: &TopicPartition, offset: i64) {
         self.world().retain_from(of, offset);

@@ -43,6 +43,8 @@ pub(super) struct World {
     next_transaction: Transaction,
     next_id: u64,
     pub(super) clock: i64,
+    /// How many of the next messages of clients are acknowledged and not kept.
+    pub(super) losing: BTreeMap<TopicPartition, u32>,
     /// Readers that wait for something new, in the order in which they began.
     readers: Vec<Reader>,
     next_reader: u64,
@@ -75,6 +77,7 @@ impl World {
             next_transaction: 1,
             next_id: 1,
             clock: 1_700_000_000_000,
+            losing: BTreeMap::new(),
             readers: Vec::new(),
             next_reader: 0,
             is_gated: false,
@@ -167,6 +170,17 @@ impl World {
     pub(super) fn widen_topic(&mut self, name: &str, partitions: i32) {
         if let Some(topic) = self.topics.get_mut(name) {
             topic.partitions.resize_with(partitions as usize, Log::default);
+        }
+    }
+
+    /// Whether a message of a client is to be lost.
+    pub(super) fn loses(&mut self, to: &TopicPartition) -> bool {
+        match self.losing.get_mut(to) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
         }
     }
 

@@ -3,6 +3,8 @@
 //! The source notes the rows that somebody waits for ([`Arrived`]); the sink at the end of the unit makes a line of each
 //! answer, and posts the lines by door ([`Post`]). Answers are sent and forgotten: the log has the records, and a client
 //! that hears nothing asks again with the same id.
+//!
+//! Refusals go the same way: the active unit of a partition tells a door that it takes no rows of an incarnation any more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,8 +33,12 @@ const MESSAGE: usize = 512 << 10;
 
 /// Whether anybody may wait at the time `now` for answers to rows of a block that the broker appended at `appended`.
 pub(super) fn is_waited_for(frames: &[TakenFrame], appended: Micros, now: Micros) -> bool {
-    frames.iter().any(|taken| !taken.frame.places.replies.is_empty())
-        && now.saturating_sub(appended) < PATIENCE
+    frames.iter().any(|taken| !taken.frame.places.replies.is_empty()) && is_recent(appended, now)
+}
+
+/// Whether whoever sent a message that the broker appended at `appended` may still wait for something at the time `now`.
+pub(super) fn is_recent(appended: Micros, now: Micros) -> bool {
+    now.saturating_sub(appended) < PATIENCE
 }
 
 /// What a node has done with answers. Relaxed throughout: figures, nothing hangs on them.
@@ -41,6 +47,8 @@ pub struct PostCounts {
     pub sent: AtomicU64,
     /// Answers for which there was no room, or no broker.
     pub dropped: AtomicU64,
+    /// Refusals of rows, of which a door may hear several times.
+    pub refusals: AtomicU64,
 }
 
 /// Sends answers to the reply topics of doors.
@@ -50,6 +58,8 @@ pub struct Post {
     clock: Arc<dyn Clock>,
     /// `None` before the first answer, and after a failure.
     producer: Mutex<Option<Box<dyn Producer>>>,
+    /// Nodes with doors, as the control log has them.
+    nodes: Mutex<Vec<Box<str>>>,
     pub counts: PostCounts,
 }
 
@@ -60,13 +70,33 @@ pub fn reply_topic(prefix: &str, node: &str) -> String {
 
 impl Post {
     pub fn new(bus: Arc<dyn Bus>, prefix: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
-        let (producer, counts) = Default::default();
-        Self { bus, prefix: prefix.into(), clock, producer, counts }
+        let (producer, nodes, counts) = Default::default();
+        Self { bus, prefix: prefix.into(), clock, producer, nodes, counts }
     }
 
     /// What time it is, in microseconds since 1970.
     pub(super) fn now(&self) -> Micros {
         self.clock.read().wall
+    }
+
+    /// Names the nodes that may have doors.
+    pub fn set_nodes<'a>(&self, nodes: impl Iterator<Item = &'a str>) {
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes.map(Box::from).collect();
+    }
+
+    /// Tells a door that rows of an incarnation do not count any more in some partition. A frame names its door's node
+    /// only where somebody waits for answers; without that all nodes hear of it.
+    pub(super) fn refuse(&self, node: Option<&str>, incarnation: u64) {
+        let nodes = match node {
+            Some(node) => vec![Box::from(node)],
+            None => self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        for node in nodes {
+            let refusal = AnswersBuilder::new().finish(incarnation);
+            if self.try_send(&reply_topic(&self.prefix, &node), &refusal) {
+                self.counts.refusals.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     fn send(&self, door: &Door, answers: AnswersBuilder, count: u64) {

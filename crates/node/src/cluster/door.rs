@@ -6,11 +6,14 @@
 //!
 //! When something is not written for good, nothing after it is called written: the door goes on as a new *incarnation*, and
 //! sends nothing again of what was on its way. Those who wait for it hear that its outcome is unknown; it may count.
+//! The same where a unit refuses rows, as others before them never came: an incarnation with a gap counts no more there.
+//! Records that are written are still answered, and those that have not come to the door yet go by the new incarnation.
 //!
 //! Invariants
 //! * Rows of one incarnation have ascending positions, and frames of a partition leave in their order.
 //! * What waits to be sent is bounded by [`DoorOptions::queue`], above which the sink takes no more.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -29,8 +32,11 @@ use super::actor::{Actor, Bell, Next, Outside, since};
 use super::answering::reply_topic;
 use super::cut::StageCut;
 use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
-use super::overdue::{Because, Routes, fate};
+use super::overdue::{Because, Come, Routes, fate};
 use super::scatter::Origin;
+
+/// Incarnations before the present one whose answers are still taken; what older ones wait for is overdue.
+const EARLIER: usize = 16;
 
 /// How a door sends.
 #[derive(Clone, Debug)]
@@ -56,8 +62,10 @@ pub struct DoorCounts {
     pub answers: AtomicU64,
     /// Pieces of requests whose outcome is unknown.
     pub unknown: AtomicU64,
-    /// How often it went on as a new incarnation.
+    /// How often it went on as a new incarnation, as brokers did not take something for good.
     pub failures: AtomicU64,
+    /// How often it did so as a unit had refused its rows.
+    pub refusals: AtomicU64,
 }
 
 /// Where a door is.
@@ -74,11 +82,15 @@ pub struct DoorPlace {
 struct Sending {
     lanes: Lanes,
     incarnation: u64,
+    /// The incarnations before it, youngest first: their rows that are written are still answered.
+    earlier: VecDeque<u64>,
     door: Arc<frame::Door>,
     /// Rows of this incarnation.
     rows: u64,
     /// The end of what the sink has given.
     passed: Seq,
+    /// The end of what has come to the sink.
+    reached: Seq,
     next_tag: u64,
     /// Where the records are that somebody waits for.
     routes: Routes,
@@ -92,6 +104,33 @@ impl Sending {
     fn written(&self) -> Seq {
         self.lanes.first().map_or(self.passed, |first| first.seq)
     }
+
+    /// Whether a piece loses nothing where all that is not written is thrown away: its records are written, or have not come
+    /// to the sink yet.
+    fn spares(&self, piece: &Late) -> bool {
+        let Late { range, wants_lines, .. } = piece;
+        if range.start >= self.reached {
+            return true;
+        }
+        // Of these nobody knows yet where they went.
+        if self.passed < self.reached && range.end > self.passed {
+            return false;
+        }
+        if !wants_lines {
+            return self.written() >= range.end.min(self.reached);
+        }
+        let mut routes = self.routes.of(*range);
+        routes.all(|(seq, partition)| self.lanes.come(seq, partition) == Come::Written)
+    }
+}
+
+/// How a step of a door's thread has ended.
+enum Step {
+    Done,
+    /// Something is not written for good.
+    Failed,
+    /// [`Door::end`] was called.
+    Over,
 }
 
 /// A door of a job on this node.
@@ -202,7 +241,9 @@ impl Door {
             let stage = &self.stage.name;
             let sending = self.lock();
             let come = |record, partition| sending.lanes.come(record, partition);
-            fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| self.locate(of))
+            let fate =
+                fate(late, Because::TooLate(patience), stage, &sending.routes, come, |of| self.locate(of));
+            Some(fate)
         });
         // Those that are noted after this are kept.
         let end = self.lock().routes.end();
@@ -211,7 +252,7 @@ impl Door {
         self.lock().routes.forget_below(first);
     }
 
-    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Fate) {
+    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Option<Fate>) {
         let count: u64 = self.answers().iter().map(|answers| answers.give_up(now, patience, fate)).sum();
         if count > 0 {
             self.counts.unknown.fetch_add(count, Ordering::Relaxed);
@@ -236,12 +277,21 @@ impl Door {
         Ok(consumer)
     }
 
-    fn take_answers(&self, replies: &mut dyn Consumer) {
-        let incarnation = self.incarnation();
+    /// Brings answers to those who wait for them; whether a unit has refused rows of this incarnation.
+    fn take_answers(&self, replies: &mut dyn Consumer) -> bool {
+        let (incarnation, earlier) = {
+            let sending = self.lock();
+            (sending.incarnation, sending.earlier.clone())
+        };
+        let mut is_refused = false;
         let taken = replies.take(0, Duration::ZERO, &mut |message| {
             let parsed = AnswersMessage::parse(message.value.unwrap_or_default());
             match parsed {
-                Ok(message) if message.incarnation == incarnation => {
+                // One of an earlier incarnation has been heeded.
+                Ok(message) if message.is_refusal() => is_refused |= message.incarnation == incarnation,
+                Ok(message)
+                    if message.incarnation == incarnation || earlier.contains(&message.incarnation) =>
+                {
                     self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
                     for (request, line) in message.answers {
                         self.answers().iter().for_each(|answers| answers.answer(request, line));
@@ -255,13 +305,14 @@ impl Door {
         if let Err(error) = taken {
             tracing::debug!(%error, "answers cannot be read");
         }
+        is_refused
     }
 
-    /// Takes note of what is written, and sends what may go; `false` once the door is over.
-    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged) -> bool {
+    /// Takes note of what is written, and sends what may go.
+    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged) -> Step {
         let mut sending = self.lock();
         if sending.is_over {
-            return false;
+            return Step::Over;
         }
         sending.lanes.acknowledged(acknowledged.below);
         for partition in 0..sending.lanes.partitions() {
@@ -272,11 +323,7 @@ impl Door {
             match send(producer, &self.place.topic, partition, &cut, tag) {
                 Ok(Taken::Taken) => {}
                 // The client holds one frame of each partition at most, and has room for more: it has failed, or will.
-                Ok(Taken::Full) | Err(_) => {
-                    drop(sending);
-                    self.begin_again();
-                    return true;
-                }
+                Ok(Taken::Full) | Err(_) => return Step::Failed,
             }
         }
         let written = sending.written();
@@ -286,22 +333,28 @@ impl Door {
         if let Some(waker) = waker {
             waker.wake();
         }
-        true
+        Step::Done
     }
 
     /// Goes on as a new incarnation, without what was on its way.
-    fn begin_again(&self) {
-        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+    fn begin_again(&self, because: Because) {
+        let count = if because == Because::Refused { &self.counts.refusals } else { &self.counts.failures };
+        count.fetch_add(1, Ordering::Relaxed);
         let mut sending = self.lock();
         let from = (sending.passed, (self.outside.ids)());
         let new = begin(&self.stage, &self.spec, &self.place.node, &self.options, from)
             .expect("the text was short enough for the incarnation before");
         let old = std::mem::replace(&mut *sending, new);
-        sending.is_over = old.is_over;
+        (sending.passed, sending.reached, sending.is_over) = (old.passed, old.reached, old.is_over);
+        sending.earlier.push_back(old.incarnation);
+        sending.earlier.extend(old.earlier.iter().take(EARLIER - 1));
+        // Of those that are spared.
+        sending.routes = old.routes.clone();
         drop(sending);
         self.give_up(self.outside.clock.read().steady, Duration::ZERO, &|late| {
             let come = |record, partition| old.lanes.come(record, partition);
-            fate(late, Because::Failed, &self.stage.name, &old.routes, come, |of| self.locate(of))
+            let fate = || fate(late, because, &self.stage.name, &old.routes, come, |of| self.locate(of));
+            (!old.spares(late)).then(fate)
         });
         if let Some(waker) = old.waker {
             waker.wake();
@@ -322,6 +375,12 @@ impl Sender {
     /// `replies` is what [`Door::replies`] has given, before the first record came.
     pub fn new(door: Arc<Door>, replies: Box<dyn Consumer>) -> Self {
         Self { door, replies, client: None, looked: None }
+    }
+
+    fn begin_again(&mut self, because: Because) -> Next {
+        self.door.begin_again(because);
+        self.client = None;
+        Next::Within(Duration::ZERO)
     }
 
     fn look(&mut self, now: Micros) {
@@ -353,14 +412,21 @@ impl Actor for Sender {
         let acknowledged = connected.acknowledged();
         if let Some(failure) = &acknowledged.failure {
             tracing::warn!(door = %name, error = %failure, "records were not written: the door goes on anew");
-            door.begin_again();
-            self.client = None;
-            return Next::Within(Duration::ZERO);
+            return self.begin_again(Because::Failed);
         }
-        if !door.send(&mut **connected, &acknowledged) {
-            return Next::Over;
+        match door.send(&mut **connected, &acknowledged) {
+            Step::Done => {}
+            Step::Failed => return self.begin_again(Because::Failed),
+            Step::Over => return Next::Over,
         }
-        door.take_answers(&mut *self.replies);
+        if door.take_answers(&mut *self.replies) {
+            tracing::warn!(
+                door = %name,
+                topic = %door.place.topic,
+                "a unit refuses rows of this door, as rows before them have not come: the door goes on anew"
+            );
+            return self.begin_again(Because::Refused);
+        }
         self.look(now);
         let is_busy = door.lock().lanes.waiting() > 0;
         Next::Within(if is_busy { GLANCE } else { LOOK })
@@ -379,9 +445,11 @@ fn begin(
     Ok(Sending {
         lanes: Lanes::new(stage, from, options.frames, |_| Mark::START, None)?,
         incarnation,
+        earlier: VecDeque::new(),
         door: Arc::new(frame::Door { node: (**node).into(), incarnation }),
         rows: 0,
-        passed,
+        passed: 0,
+        reached: 0,
         next_tag: 0,
         routes: Routes::default(),
         waker: None,
@@ -443,6 +511,7 @@ impl Operator for DoorSink {
         let is_waited_for = |seq: Seq| waiting.iter().any(|range| range.contains(seq));
         let arrival = door.outside.clock.read().wall;
         let mut sending = door.lock();
+        sending.reached = sending.reached.max(batch.range().end);
         let Sending { lanes, rows, door: address, .. } = &mut *sending;
         let refused = lanes.push(input.port as u32, &batch, |seq, partition| {
             let position = Position { offset: *rows, row: 0 };

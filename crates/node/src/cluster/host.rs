@@ -4,46 +4,38 @@
 //! disk or a broker takes, and the node has to beat meanwhile. What ends takes its time, and is looked at in each step.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thalweg_cluster::control::{self, MAX_REPORTS, Name, Record, Report, Unit as UnitName};
+use thalweg_cluster::control::{self, Gap, MAX_GAPS, MAX_REPORTS, Name, Record, Report, Unit as UnitName};
 use thalweg_cluster::fold::{Job, Membership as _, Standing, State};
 use thalweg_cluster::frame::Spec;
 use thalweg_kafka::Bus;
 use thalweg_types::{Class, Error, Micros};
 
-use super::actor::{Actor, Bell, Next, Outside, Started, micros, since};
+use super::actor::{Actor, Bell, Next, Outside, Started, since};
 use super::answering::{Post, reply_topic};
 use super::asked::{Asked, check_change, spec_for, texts_of};
 use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
-use super::load::Load;
 use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions, Carrying};
+use super::placed::{Closing, Entry, LeavingEntry, Placed, PlacedStage, crash, place_units};
 use super::texts::Texts;
 use super::units::{UnitOptions, Units, UnitsFolder};
-use super::view::{Board, Here, View, locator};
+use super::view::{Board, View, locator};
 use crate::cluster_view::ClusterView;
 use crate::job_file::CheckedJob;
 use crate::node::{Node, RunningJob};
 
 /// How often the host looks at its units when the log says nothing.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// How often it looks at what ends.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// How long a unit or a job that did not start is left alone.
-const AGAIN: Duration = Duration::from_secs(5);
-
-/// How long a unit goes on that the plan gives to another node. Both answer meanwhile, with the same bits; a unit that
-/// ended sooner could leave records unanswered that the other one had passed before it heard of the plan.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// How long a unit may take to end before it is ended at once.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const AGAIN: Duration = Duration::from_secs(5);
 
 /// Partitions of a stage whose job file does not say.
 const PARTITIONS: u32 = 64;
@@ -158,63 +150,14 @@ struct Inner {
     /// How the units here are.
     reports: Vec<Report>,
     trouble: BTreeSet<UnitName>,
+    /// Rows that active units here wait for.
+    gaps: Vec<Gap>,
     /// Where the next beat's reports begin.
     turn: usize,
     is_over: bool,
     /// Why the node has to stop.
     failure: Option<Error>,
     has_left: bool,
-}
-
-/// A job of the log on this node.
-struct Placed {
-    texts: Arc<Texts>,
-    /// In the order in which rows go through them.
-    stages: Vec<PlacedStage>,
-    post: Arc<Post>,
-    /// Send the rows of those stages that have a next one.
-    carriers: Vec<Started>,
-    /// Where records enter, by the newest text of the job that could be opened; `None` while the job is being placed.
-    entry: Option<Entry>,
-}
-
-/// Where the records of a job enter, by one of its texts.
-struct Entry {
-    number: u64,
-    door: Arc<Door>,
-    /// Sends, and brings answers.
-    sender: Started,
-    job: Arc<RunningJob>,
-}
-
-/// A stage of such a job.
-struct PlacedStage {
-    name: Name,
-    units: Units,
-    carrier: Option<Arc<Carrier>>,
-    /// When a unit that did not start is tried again.
-    again: BTreeMap<u32, Micros>,
-    /// Units that can go on from nothing that is here or in the store.
-    lost: BTreeSet<u32>,
-    /// Units that the plan has given to another node, and since when.
-    leaving: BTreeMap<u32, Micros>,
-    /// Units that were told to end, and since when.
-    ending: BTreeMap<u32, Micros>,
-    /// How much work each unit is.
-    loads: BTreeMap<u32, Load>,
-    looked: Micros,
-}
-
-impl Placed {
-    /// What of it runs here: stage by stage, the first one with the door.
-    fn here(&self, job: &Name) -> impl Iterator<Item = Here> {
-        self.stages.iter().enumerate().map(|(place, stage)| {
-            let entry = self.entry.as_ref().filter(|_| place == 0);
-            let number = entry.map(|entry| entry.number);
-            let door = entry.map(|entry| (&entry.door, &self.post));
-            Here::new(job.clone(), stage.name.clone(), number, door, &stage.units.list())
-        })
-    }
 }
 
 impl Cluster {
@@ -319,6 +262,10 @@ impl Work for Following {
         let last = count.min(first + MAX_REPORTS);
         inner.turn = if last == count { 0 } else { last };
         inner.reports[first..last].to_vec()
+    }
+
+    fn gaps(&mut self) -> Vec<Gap> {
+        self.0.lock().gaps.iter().take(MAX_GAPS).cloned().collect()
     }
 
     fn trouble(&mut self) -> BTreeSet<UnitName> {
@@ -462,144 +409,15 @@ impl Shared {
     }
 
     fn report(&self, state: &State, placed: &mut BTreeMap<Name, Placed>, now: Micros) {
-        let (mut reports, mut trouble) = (Vec::new(), BTreeSet::new());
+        let (mut reports, mut trouble, mut gaps) = (Vec::new(), BTreeSet::new(), Vec::new());
         for (job, placed) in placed {
+            placed.name_gaps(job, &mut gaps);
             for stage in &mut placed.stages {
                 stage.report(state, job, now, &mut reports, &mut trouble);
             }
         }
         let mut inner = self.lock();
-        (inner.reports, inner.trouble) = (reports, trouble);
-    }
-}
-
-impl PlacedStage {
-    fn report(
-        &mut self,
-        state: &State,
-        job: &Name,
-        now: Micros,
-        reports: &mut Vec<Report>,
-        trouble: &mut BTreeSet<UnitName>,
-    ) {
-        let passed = since(std::mem::replace(&mut self.looked, now), now);
-        let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
-        trouble.extend(self.lost.iter().map(|partition| name(*partition)));
-        let units = self.units.list();
-        self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
-        for unit in units {
-            let name = name(unit.partition);
-            // One that has only met another text is opened again at once.
-            if unit.job.state().is_final() {
-                if !self.units.is_restoring(unit.partition) && !unit.goes_on() {
-                    trouble.insert(name);
-                }
-                self.loads.remove(&unit.partition);
-                continue;
-            }
-            let counts = &unit.counts;
-            let rows = counts.rows.load(Ordering::Relaxed);
-            let appended = counts.appended.load(Ordering::Relaxed);
-            let position = counts.position.load(Ordering::Relaxed);
-            let end = counts.end.load(Ordering::Relaxed);
-            let ready = counts.is_known.load(Ordering::Relaxed) && position >= end;
-            let known = || state.unit(&name).map_or(0, |known| known.load);
-            let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
-            let load = load.look(rows, appended, passed, ready);
-            let operators = unit.job.stats().operators;
-            reports.push(Report {
-                unit: name,
-                load,
-                bytes: operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
-                position,
-                ready,
-            });
-        }
-    }
-}
-
-/// Has a unit that goes elsewhere end, and forgets those that have.
-fn end_units(placed: &mut PlacedStage, now: Micros) {
-    for (partition, began) in placed.ending.clone() {
-        let Some(unit) = placed.units.get(partition) else {
-            placed.ending.remove(&partition);
-            continue;
-        };
-        let is_over = unit.job.wait_timeout(Duration::ZERO).is_some();
-        if !is_over && since(began, now) < PATIENCE {
-            continue;
-        }
-        if !is_over {
-            unit.job.abort();
-            tracing::warn!(unit = %unit.job.name(), "a unit that goes elsewhere has not ended for {PATIENCE:?}");
-        }
-        placed.units.forget(partition);
-        placed.ending.remove(&partition);
-        placed.leaving.remove(&partition);
-        // It may be given back at once.
-        placed.again.remove(&partition);
-    }
-}
-
-/// Starts and ends units as the plan says.
-fn place_units(
-    job: &Name,
-    placed: &mut PlacedStage,
-    now: Micros,
-    active: &BTreeSet<UnitName>,
-    followed: &BTreeSet<UnitName>,
-) {
-    let of_job = |unit: &&UnitName| unit.job == *job && unit.stage == placed.name;
-    let wanted: BTreeMap<u32, bool> = followed
-        .iter()
-        .filter(of_job)
-        .map(|unit| (unit.partition, false))
-        .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
-        .collect();
-    end_units(placed, now);
-    for unit in placed.units.list() {
-        let Some(is_active) = wanted.get(&unit.partition) else {
-            unit.is_planned.store(false, Ordering::Relaxed);
-            let began = *placed.leaving.entry(unit.partition).or_insert(now);
-            if (since(began, now) >= GRACE || unit.job.state().is_final())
-                && !placed.ending.contains_key(&unit.partition)
-            {
-                unit.job.drain();
-                placed.ending.insert(unit.partition, now);
-            }
-            continue;
-        };
-        placed.leaving.remove(&unit.partition);
-        unit.is_active.store(*is_active, Ordering::Relaxed);
-        unit.is_planned.store(*is_active, Ordering::Relaxed);
-    }
-    placed.lost.retain(|partition| wanted.contains_key(partition));
-    for (partition, is_active) in wanted {
-        let runs = placed.units.get(partition).is_some_and(|unit| !unit.job.state().is_final());
-        if runs
-            || placed.ending.contains_key(&partition)
-            || placed.again.get(&partition).is_some_and(|at| *at > now)
-        {
-            continue;
-        }
-        let started = match placed.units.is_ready(partition) {
-            Ok(false) => continue,
-            Ok(true) => placed.units.start(partition, is_active).map(drop),
-            Err(error) => Err(error),
-        };
-        match started {
-            Ok(()) => {
-                placed.lost.remove(&partition);
-            }
-            Err(error) => {
-                tracing::error!(error = error.chain(), "a unit does not start here");
-                if placed.units.has_store() {
-                    placed.lost.insert(partition);
-                }
-            }
-        }
-        // One that fails at once is not started in a spin.
-        placed.again.insert(partition, now + micros(AGAIN));
+        (inner.reports, inner.trouble, inner.gaps) = (reports, trouble, gaps);
     }
 }
 
@@ -711,6 +529,8 @@ impl Actor for Host {
         let followed = self.state.followed_units(me);
         for (job, placed) in &mut self.placed {
             placed.post.look();
+            placed.post.set_nodes(self.state.members().map(|(name, _)| name.as_str()));
+            placed.mend(job, &self.state);
             for stage in &mut placed.stages {
                 for error in stage.units.go_on() {
                     tracing::error!(
@@ -728,105 +548,6 @@ impl Actor for Host {
             || !self.closing.is_empty()
             || stages.any(|stage| !stage.ending.is_empty());
         Next::Within(if is_any_ending { GLANCE } else { LOOK })
-    }
-}
-
-/// A job that ends after what is in flight. Stages end in the order in which rows go through them, and what sends their rows
-/// after all of them.
-struct Closing {
-    placed: Placed,
-    /// What took records.
-    door: Option<Arc<RunningJob>>,
-    entry: Option<LeavingEntry>,
-    /// The first stage that has not ended, and when it was told to.
-    stage: usize,
-    began: Option<Micros>,
-}
-
-impl Closing {
-    fn new(mut placed: Placed, now: Micros) -> Self {
-        let door = placed.entry.as_ref().map(|entry| Arc::clone(&entry.job));
-        let entry = placed.entry.take().map(|entry| LeavingEntry::new(entry, now));
-        Self { placed, door, entry, stage: 0, began: None }
-    }
-
-    /// Whether it has ended.
-    fn step(&mut self, now: Micros) -> bool {
-        if self.entry.as_mut().is_some_and(|entry| !entry.step(now)) {
-            return false;
-        }
-        self.entry = None;
-        while let Some(stage) = self.placed.stages.get(self.stage) {
-            let units = stage.units.list();
-            let Some(began) = self.began else {
-                units.iter().for_each(|unit| unit.job.drain());
-                self.began = Some(now);
-                return false;
-            };
-            if since(began, now) < PATIENCE
-                && units.iter().any(|unit| unit.job.wait_timeout(Duration::ZERO).is_none())
-            {
-                return false;
-            }
-            (self.stage, self.began) = (self.stage + 1, None);
-        }
-        end(&mut self.placed);
-        true
-    }
-}
-
-/// Ends a job as a crash would.
-fn crash(mut placed: Placed) {
-    placed.entry.take().into_iter().for_each(Entry::crash);
-    end(&mut placed);
-}
-
-/// Ends what is left of a job.
-fn end(placed: &mut Placed) {
-    let Placed { stages, carriers, .. } = placed;
-    // Those that run still are over before what carries their rows is, and do not fail for it.
-    for unit in stages.iter().flat_map(|stage| stage.units.list()) {
-        unit.job.abort();
-    }
-    stages.iter().filter_map(|stage| stage.carrier.as_ref()).for_each(|carrier| carrier.end());
-    carriers.drain(..).for_each(Started::join);
-    stages.clear();
-}
-
-impl Entry {
-    fn crash(self) {
-        let Self { door, sender, job, .. } = self;
-        job.abort();
-        let _ = job.wait_timeout(AGAIN);
-        door.end();
-        sender.join();
-    }
-}
-
-/// A door that ends after all that waits for something of it.
-struct LeavingEntry {
-    entry: Entry,
-    began: Micros,
-    has_ended: bool,
-}
-
-impl LeavingEntry {
-    fn new(entry: Entry, now: Micros) -> Self {
-        entry.job.drain();
-        Self { entry, began: now, has_ended: false }
-    }
-
-    /// Whether it has ended.
-    fn step(&mut self, now: Micros) -> bool {
-        let Entry { door, sender, job, .. } = &self.entry;
-        let passed = since(self.began, now);
-        let is_passed = job.wait_timeout(Duration::ZERO).is_some() || passed >= AGAIN;
-        // The door gives up those that wait for longer.
-        let is_waited_for = door.is_waited_for() && passed < AGAIN + door.patience() + LOOK;
-        if is_passed && !is_waited_for && !std::mem::replace(&mut self.has_ended, true) {
-            door.end();
-        }
-        self.has_ended && sender.is_over()
     }
 }
 

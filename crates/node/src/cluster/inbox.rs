@@ -1,7 +1,7 @@
 //! The source of a unit: reads its partition of the log, and tells the job what comes and when that was.
 //!
 //! Which rows count is decided here, frame by frame, before they have a number ([`Through`]): rows that were there before are
-//! dropped, and so is a whole frame that begins after a gap. What time it is, the log says: the time at which the broker
+//! dropped, and so is a whole frame that begins after a gap, of which its sender hears (`gaps`). What time it is, the log says: the time at which the broker
 //! appended a message.
 //!
 //! By which text of the job the unit works, the log says, too: the source ends where it names a higher one, and the unit is
@@ -22,8 +22,8 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use thalweg_cluster::frame::{Frame, FrameError, RowFrame, Spec, checksum};
-use thalweg_cluster::positions::{Mark, Position, Verdict};
+use thalweg_cluster::frame::{Frame, FrameError, Head, RowFrame, Spec, checksum};
+use thalweg_cluster::positions::{Mark, Origin, Position, Verdict};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 use thalweg_flow::{
     Command, CommitView, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
@@ -34,6 +34,7 @@ use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 use super::answering::{AnsweringSink, Post, is_waited_for};
 use super::arrived::Arrived;
 use super::cut::StageCut;
+use super::gaps::{GapNotes, OpenGaps, Refusals};
 use super::place::{LastFrame, Place};
 use super::texts::{Kept, Texts, Wires, adapt, wires};
 use super::wire::from_wire;
@@ -95,6 +96,8 @@ pub struct InboxCounts {
     pub has_met: AtomicBool,
     /// Bytes of the messages that were read.
     pub bytes: AtomicU64,
+    /// Units of which rows are missing now.
+    pub open: Arc<OpenGaps>,
 }
 
 /// What a unit reads.
@@ -108,6 +111,8 @@ pub(super) struct Input {
     pub(super) kept: Kept,
     pub(super) counts: Arc<InboxCounts>,
     pub(super) goes: Goes,
+    /// What tells doors that their rows do not count, and whether this unit does so: one that follows another does not.
+    pub(super) refuses: (Option<Arc<Post>>, Arc<AtomicBool>),
     /// Where rows came from that somebody asks for.
     pub(super) arrived: Arc<Arrived>,
     /// What hears of the unit's commits.
@@ -150,7 +155,8 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, stage, text, texts, kept, counts, goes, arrived, on_commit } = &self.0;
+        let Input { reader, of, stage, text, texts, kept, counts, goes, refuses, arrived, on_commit } =
+            &self.0;
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -172,6 +178,8 @@ impl SourcePlugin for InboxPlugin {
             judge: stage.judge(),
             senders: stage.senders,
             told_time: None,
+            gaps: GapNotes::new(Arc::clone(&counts.open)),
+            refusals: Refusals::new(refuses.0.clone(), Arc::clone(&refuses.1)),
             goes: goes.clone(),
             arrived: Arc::clone(arrived),
             told: None,
@@ -261,6 +269,8 @@ struct Inbox {
     senders: u32,
     /// That time, as the job was last told it since its start.
     told_time: Option<Micros>,
+    gaps: GapNotes,
+    refusals: Refusals,
     goes: Goes,
     arrived: Arc<Arrived>,
     /// Frames of the block that was just told, if somebody asks for them.
@@ -410,20 +420,31 @@ impl Inbox {
         let (head, marks) = (&frame.head, &frame.places.marks);
         match self.place.through.take(head.origin, head.after, marks) {
             Verdict::From(first) => {
+                self.gaps.came(head.origin, self.place.through.of(head.origin));
                 self.place.times.take(self.senders, head.origin, head.task_time, appended);
                 self.counts.duplicates.fetch_add(first as u64, Ordering::Relaxed);
                 (first < marks.len()).then_some(first)
             }
             Verdict::Gap(through) => {
-                self.gap(&head.origin, head.after, through);
+                self.gap(head, Some(frame), through, appended);
                 None
             }
         }
     }
 
-    fn gap(&self, origin: &dyn std::fmt::Display, after: Mark, through: Mark) {
+    /// A frame does not count; `frame` are its rows, if it has some.
+    fn gap(&mut self, head: &Head, frame: Option<&RowFrame>, through: Mark, appended: Micros) {
         self.counts.gaps.fetch_add(1, Ordering::Relaxed);
+        let (origin, after) = (head.origin, head.after);
+        let last = frame.and_then(|frame| frame.places.marks.last()).copied().unwrap_or(after);
         tracing::debug!(of = %self.of, %origin, %after, %through, "rows before a frame have not come: it does not count");
+        match origin {
+            Origin::Unit { .. } => self.gaps.missing(origin, through, last),
+            Origin::Door { incarnation } if last > through => {
+                self.refusals.refuse(incarnation, frame, appended);
+            }
+            Origin::Door { .. } => {}
+        }
     }
 
     /// Takes note of a text that the log names.
@@ -456,7 +477,10 @@ impl Inbox {
     fn next(&mut self, max_bytes: usize) -> Result<Option<Poll>, Error> {
         let mut frames: Vec<TakenFrame> = Vec::new();
         let (mut bytes, mut rows, mut now) = (0, 0, 0);
-        while let Some(held) = self.held.front() {
+        loop {
+            // All that was taken is judged.
+            self.gaps.judged(self.place.position.offset);
+            let Some(held) = self.held.front() else { break };
             let is_rows = matches!(held.frame, Frame::Rows(_));
             if !frames.is_empty() && (!is_rows || bytes >= max_bytes || rows >= BLOCK_ROWS) {
                 break;
@@ -480,7 +504,7 @@ impl Inbox {
                     // Whoever writes rows by a text has written that before them: it was lost, and what follows is, too.
                     let Some(wires) = self.wires.get(&frame.head.spec).cloned() else {
                         let head = &frame.head;
-                        self.gap(&head.origin, head.after, self.place.through.of(head.origin));
+                        self.gap(head, Some(&frame), self.place.through.of(head.origin), held.appended);
                         continue;
                     };
                     let Some(skipped) = self.judge(&frame, held.appended) else { continue };
@@ -493,9 +517,10 @@ impl Inbox {
                 }
                 Frame::Tick(head) => match self.place.through.take(head.origin, head.after, &[]) {
                     Verdict::From(_) => {
+                        self.gaps.came(head.origin, self.place.through.of(head.origin));
                         return Ok(Some(Poll::Told { now: held.appended, event: Told::Tick }));
                     }
-                    Verdict::Gap(through) => self.gap(&head.origin, head.after, through),
+                    Verdict::Gap(through) => self.gap(&head, None, through, held.appended),
                 },
                 Frame::Spec(spec) => {
                     let number = spec.number;

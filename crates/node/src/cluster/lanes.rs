@@ -80,10 +80,21 @@ pub(super) struct At {
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<At>,
-    /// The frame on its way: its tag, its first row, its bytes.
-    sent: Option<(u64, At, usize)>,
+    sent: Option<OnItsWay>,
+    /// The mark of the last row that is written, or was before.
+    written: Mark,
     /// The text has gone before.
     has_text: bool,
+}
+
+/// A frame that is on its way.
+struct OnItsWay {
+    tag: u64,
+    /// Its first row.
+    first: At,
+    bytes: usize,
+    /// The mark of its last row.
+    last: Mark,
 }
 
 /// What is sent to a partition, in this order.
@@ -131,7 +142,8 @@ impl Lanes {
         let text = spec.encode(&settings);
         let text = text.map_err(|error| Error::user(format!("the text of the job: {error}")))?.into();
         let sender = Sender { spec: spec.number, origin: from, lineage: None };
-        let lanes = (0..stage.partitions).map(|_| Lane::default()).collect();
+        let lane = |partition| Lane { written: after(partition), ..Lane::default() };
+        let lanes = (0..stage.partitions).map(lane).collect();
         let scatter = Scatter::new(stage, sender, settings, after);
         Ok(Self { scatter, lanes, in_flight: 0, task_time, text })
     }
@@ -154,7 +166,7 @@ impl Lanes {
     /// The oldest row that is not written; `None` where all are.
     pub(super) fn first(&self) -> Option<At> {
         let first = |lane: &Lane| {
-            let sent = lane.sent.map(|(_, first, _)| first);
+            let sent = lane.sent.as_ref().map(|sent| sent.first);
             sent.or_else(|| lane.waiting.front().copied())
         };
         self.lanes.iter().filter_map(first).min()
@@ -167,6 +179,11 @@ impl Lanes {
     /// The mark after the last row of each partition.
     pub(super) fn marks(&self) -> Vec<Mark> {
         (0..self.partitions()).map(|partition| self.scatter.last(partition)).collect()
+    }
+
+    /// The mark of the last row of a partition that is written.
+    pub(super) fn written(&self, partition: u32) -> Mark {
+        self.lanes.get(partition as usize).map_or(Mark::START, |lane| lane.written)
     }
 
     /// Takes the rows of a batch, as [`Scatter::push`] does; those that no frame can hold come back.
@@ -202,9 +219,9 @@ impl Lanes {
     pub(super) fn come(&self, row: Seq, partition: u32) -> Come {
         let Some(lane) = self.lanes.get(partition as usize) else { return Come::Written };
         let is_from = |first: At| first.seq <= row;
-        match lane.sent {
+        match &lane.sent {
             _ if lane.waiting.front().copied().is_some_and(is_from) => Come::Waiting,
-            Some((_, first, _)) if is_from(first) => Come::Sent,
+            Some(sent) if is_from(sent.first) => Come::Sent,
             _ => Come::Written,
         }
     }
@@ -212,8 +229,9 @@ impl Lanes {
     /// All frames with a tag below are written.
     pub(super) fn acknowledged(&mut self, below: u64) {
         for lane in &mut self.lanes {
-            if let Some((_, _, bytes)) = lane.sent.take_if(|(tag, ..)| *tag < below) {
-                self.in_flight -= bytes;
+            if let Some(sent) = lane.sent.take_if(|sent| sent.tag < below) {
+                self.in_flight -= sent.bytes;
+                lane.written = sent.last;
             }
         }
     }
@@ -232,7 +250,8 @@ impl Lanes {
         lane.waiting.drain(..rows.min(lane.waiting.len()));
         let text = (!std::mem::replace(&mut lane.has_text, true)).then(|| Arc::clone(&self.text));
         let cut = Cut { text, frame };
-        lane.sent = Some((tag, first, cut.bytes()));
+        let last = self.scatter.left(partition);
+        lane.sent = Some(OnItsWay { tag, first, bytes: cut.bytes(), last });
         self.in_flight += cut.bytes();
         Some(cut)
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use thalweg_cluster::assign::{Settings, propose};
 use thalweg_cluster::control::{
-    self, Beat, Incarnation, Join, Leave, NEWEST, Name, Process, Record, Report, StateRecord, Text, Unit,
+    self, Beat, Gap, Incarnation, Join, Leave, NEWEST, Name, Process, Record, Report, StateRecord, Text, Unit,
 };
 use thalweg_cluster::fold::{self, Fold, Membership as _, Standing, State};
 use thalweg_flow::Clock;
@@ -63,6 +63,9 @@ pub trait Work: Send {
 
     /// How the units on this node are.
     fn reports(&mut self) -> Vec<Report>;
+
+    /// Rows that units here wait for, of units that have sent later ones; at most as many as a beat holds.
+    fn gaps(&mut self) -> Vec<Gap>;
 
     /// Units that cannot be worked on here.
     fn trouble(&mut self) -> BTreeSet<Unit>;
@@ -489,6 +492,7 @@ impl Run {
                 trouble: work.trouble(),
                 reports: work.reports(),
                 dropped: std::mem::take(&mut self.dropped),
+                gaps: work.gaps(),
             };
             self.append(member, &Record::Beat(beat));
             self.beat.sent(now);

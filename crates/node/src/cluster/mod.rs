@@ -10,7 +10,8 @@
 //! * A row counts once, whoever sends it and however often: positions decide it ([`thalweg_cluster::positions`]).
 //! * A unit goes on only in the log that it came from: [`inbox`] compares topic, bounds and the last frame.
 //!
-//! Records enter at a `door`, which any node has; `answering` brings answers back to it. An operator of several keys is a
+//! Records enter at a `door`, which any node has; `answering` brings answers back to it. Rows that never came are in
+//! `gaps`, and what their sender does about them in `mend`. An operator of several keys is a
 //! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
 //! log, and `host` runs what it says. All four go on in steps that are given the time (`actor`). `view` shows both, and `asked` is what is asked of any
 //! node. `snapshot` keeps copies of units' folders where all nodes reach them.
@@ -24,14 +25,17 @@ mod arrived;
 mod asked;
 mod cut;
 mod door;
+mod gaps;
 mod host;
 mod inbox;
 mod lanes;
 mod load;
 mod member;
+mod mend;
 mod outlet;
 mod overdue;
 mod place;
+mod placed;
 mod scatter;
 mod snapshot;
 mod texts;
@@ -44,9 +48,11 @@ pub use address::ClusterAddress;
 pub use answering::{Post, PostCounts, reply_topic};
 pub use cut::{Cut, Refusal, StageCut, cut};
 pub use door::{Door, DoorCounts, DoorOptions, DoorPlace, Sender};
+pub use gaps::{OpenGap, OpenGaps};
 pub use host::{Cluster, ClusterOptions, DoorEvent, OnDoor, cut_for, stage_topic};
 pub use inbox::{InboxCounts, Reader};
 pub use member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
+pub use mend::NamedGap;
 pub use outlet::{Carrier, CarrierCounts, CarrierOptions, Carrying};
 pub use scatter::{Origin, Scatter};
 pub use snapshot::{FolderStore, Kept, SnapshotCounts, SnapshotOptions, Snapshots, Store, StoreAddress};

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::cast::AsArray as _;
@@ -28,8 +28,8 @@ use thalweg_cluster::frame::{Settings, Spec};
 use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
 use thalweg_connect::{OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{CyclePart, InputId, InputOrder, Operator, Output, TaskFactory, Waker, merge_batches};
-use thalweg_kafka::{Bus, Producer, Sent as Taken};
-use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+use thalweg_kafka::{Bus, Producer, Sent as Taken, TopicPartition};
+use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange};
 
 use super::actor::{Actor, Bell, Next};
 use super::arrived::Arrived;
@@ -67,6 +67,8 @@ pub struct CarrierCounts {
     pub frames: AtomicU64,
     /// How often something was not written for good.
     pub failures: AtomicU64,
+    /// How often a unit went back to its last commit, as the next stage had not got its rows.
+    pub returns: AtomicU64,
 }
 
 /// Sends the rows of all units of a stage on this node to the next one.
@@ -99,15 +101,27 @@ impl Carrier {
     }
 
     /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`. `doings` are those
-    /// of the thread that commits it.
+    /// of the thread that commits it; `shown` shows it once it is there.
     pub(super) fn outlet(
         self: &Arc<Self>,
         unit: Sent,
         (to, spec): (StageCut, Arc<Spec>),
         arrived: Arc<Arrived>,
         doings: Arc<Doings>,
+        shown: Arc<Shown>,
     ) -> Arc<dyn SinkPlugin> {
-        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, doings })
+        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, doings, shown })
+    }
+
+    /// Where the rows for a partition of the next stage go.
+    pub(super) fn partition(&self, number: u32) -> TopicPartition {
+        TopicPartition::new(Arc::clone(&self.topic), i32::try_from(number).unwrap_or(i32::MAX))
+    }
+
+    /// The offset after the newest message of such a partition; `None` if no broker says.
+    pub(super) fn end_of(&self, number: u32) -> Option<Offset> {
+        let bounds = self.bus.bounds(&self.partition(number)).ok()?;
+        u64::try_from(bounds.end).ok()
     }
 
     /// What rings when there may be something to send.
@@ -215,8 +229,34 @@ impl Actor for Carrying {
     }
 }
 
+/// Shows how far a unit has sent its rows.
+#[derive(Default)]
+pub(super) struct Shown(OnceLock<Weak<Outlet>>);
+
+/// How far that is, of one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SentTo {
+    /// The mark that the commit has from which the unit goes on: it makes no earlier rows.
+    pub(super) opened: Mark,
+    /// That of the last row that is written; not below `opened`.
+    pub(super) written: Mark,
+}
+
+impl Shown {
+    /// `None` where it does not send, or not any more.
+    pub(super) fn sent_to(&self, partition: u32) -> Option<SentTo> {
+        let outlet = self.0.get()?.upgrade()?;
+        let opened = outlet.opened.get(partition as usize).copied()?;
+        let sending = outlet.lock();
+        let sent = SentTo { opened, written: sending.lanes.written(partition) };
+        sending.failure.is_none().then_some(sent)
+    }
+}
+
 /// The rows of one unit that are not written yet.
 struct Outlet {
+    /// The mark of each partition as of the commit from which the unit goes on.
+    opened: Vec<Mark>,
     sending: Mutex<Sending>,
     /// Something was written, or never will be.
     changed: Condvar,
@@ -297,6 +337,7 @@ struct OutletPlugin {
     spec: Arc<Spec>,
     arrived: Arc<Arrived>,
     doings: Arc<Doings>,
+    shown: Arc<Shown>,
 }
 
 impl SinkPlugin for OutletPlugin {
@@ -321,7 +362,7 @@ impl SinkPlugin for OutletPlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let Self { carrier, unit, to, spec, arrived, doings } = self;
+        let Self { carrier, unit, to, spec, arrived, doings, shown } = self;
         let position = context.durable.and_then(|durable| durable.position);
         let (task_time, marks) = match position {
             Some(position) => read_position(&position, to.partitions)?,
@@ -336,7 +377,9 @@ impl SinkPlugin for OutletPlugin {
             awaited: None,
         };
         let doings = Arc::clone(doings);
-        let outlet = Arc::new(Outlet { sending: Mutex::new(sending), changed: Condvar::new(), doings });
+        let sending = Mutex::new(sending);
+        let outlet = Arc::new(Outlet { opened: marks, sending, changed: Condvar::new(), doings });
+        let _ = shown.0.set(Arc::downgrade(&outlet));
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
         let schema = Arc::clone(to.streams[0].arrow());

@@ -17,7 +17,7 @@ use thalweg_types::{Seq, SeqRange};
 use super::inbox::InboxCounts;
 
 /// The partitions of records that somebody waits for, by ascending numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Routes(VecDeque<(Seq, u32)>);
 
 impl Routes {
@@ -38,7 +38,7 @@ impl Routes {
         }
     }
 
-    fn of(&self, range: SeqRange) -> impl Iterator<Item = (Seq, u32)> {
+    pub(super) fn of(&self, range: SeqRange) -> impl Iterator<Item = (Seq, u32)> {
         let start = self.0.partition_point(|(seq, _)| *seq < range.start);
         self.0.range(start..).take_while(move |(seq, _)| *seq < range.end).copied()
     }
@@ -62,6 +62,8 @@ pub(super) enum Because {
     TooLate(Duration),
     /// Brokers have refused something for good, and the door threw away what it had.
     Failed,
+    /// A unit has refused rows, as others before them were lost, and the door threw away what it had.
+    Refused,
 }
 
 /// What becomes of a piece. `come` says how far a record is, and `at` where a partition is, as in `at node "b"`.
@@ -76,6 +78,9 @@ pub(super) fn fate(
     let mut said = match because {
         Because::TooLate(patience) => format!("no answer within {patience:?}"),
         Because::Failed => "the brokers failed while records were on their way to them".to_owned(),
+        Because::Refused => {
+            "records were lost among the brokers while these were on their way after them".to_owned()
+        }
     };
     said.push_str("; the outcome is unknown: the records may count or not");
     let is_open = |seq: &Seq| late.open.binary_search(seq).is_ok();
@@ -103,9 +108,14 @@ pub(super) fn fate(
         None if late.open.is_empty() => said.push_str("; the brokers have not acknowledged all of them"),
         None => {}
     }
-    if because == Because::Failed && late.is_passed && is_any && is_untouched {
-        let dropped = "the brokers failed before the records were sent to them: none of the records counts";
-        return Fate::Unsent { said: dropped.to_owned(), otherwise: said };
+    let dropped = match because {
+        Because::TooLate(_) => None,
+        Because::Failed => Some("the brokers failed before the records were sent to them"),
+        Because::Refused => Some("others were lost among the brokers before the records were sent to them"),
+    };
+    if let Some(dropped) = dropped.filter(|_| late.is_passed && is_any && is_untouched) {
+        let dropped = format!("{dropped}: none of the records counts");
+        return Fate::Unsent { said: dropped, otherwise: said };
     }
     Fate::Unknown(said)
 }
@@ -137,7 +147,7 @@ mod tests {
     use super::*;
 
     fn late(open: &[Seq], is_passed: bool) -> Late {
-        Late { range: SeqRange::new(10, 14), open: open.to_vec(), is_passed }
+        Late { range: SeqRange::new(10, 14), open: open.to_vec(), is_passed, wants_lines: true }
     }
 
     /// Records 10 to 12 are for partitions 5, 6 and 5; 13 is for none.
@@ -192,7 +202,7 @@ mod tests {
         assert!(!is_unsent(&late(&all, true), [Waiting, Sent, Waiting]), "one was sent");
         assert!(!is_unsent(&late(&[10], true), [Waiting, Written, Written]), "others count");
         assert!(!is_unsent(&late(&all, false), [Waiting; 3]), "some are yet to come here, and will be sent");
-        let none = Late { range: SeqRange::new(20, 22), open: vec![20, 21], is_passed: true };
+        let none = Late { range: SeqRange::new(20, 22), open: vec![20, 21], ..late(&[], true) };
         assert!(!is_unsent(&none, [Waiting; 3]), "nothing is known of them");
     }
 

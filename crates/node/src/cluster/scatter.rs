@@ -97,6 +97,11 @@ impl Scatter {
         self.builders.get(partition as usize).map_or(Mark::START, Builder::last)
     }
 
+    /// The mark of the last row for a partition that is in a frame.
+    pub fn left(&self, partition: u32) -> Mark {
+        self.builders.get(partition as usize).map_or(Mark::START, Builder::left)
+    }
+
     pub fn partitions(&self) -> u32 {
         self.builders.len() as u32
     }

@@ -12,13 +12,13 @@
 //! They share the node's workers, one thread that commits, one client of the brokers and one budget for chunks, so a unit
 //! that is told nothing costs memory, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_cluster::frame::Spec;
-use thalweg_cluster::positions::Origin;
+use thalweg_cluster::positions::{Origin, Position};
 use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
@@ -28,7 +28,8 @@ use super::answering::Post;
 use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
-use super::outlet::Carrier;
+use super::mend::{NamedGap, Step, Watch};
+use super::outlet::{Carrier, SentTo, Shown};
 use super::place::Place;
 use super::snapshot::{OfStage, Snapshots, StageSnapshots, UnitSnapshots};
 use super::texts::{self, Texts};
@@ -76,7 +77,16 @@ pub struct Units {
     running: Mutex<BTreeMap<u32, Arc<Unit>>>,
     /// Where its rows go, where there is a next stage.
     carrier: Option<Arc<Carrier>>,
+    /// What the next stage misses of what these units send.
+    mending: Mutex<Mending>,
     snapshots: Option<StageSnapshots>,
+}
+
+#[derive(Default)]
+struct Mending {
+    watch: Watch,
+    /// Units that were stopped, as they cannot make rows again that the next stage waits for.
+    stopped: BTreeSet<u32>,
 }
 
 /// A job's folder on a node, with the units of all its stages in it; no other process has it meanwhile.
@@ -112,6 +122,10 @@ pub struct Unit {
     /// Whether the plan in force has it active here: one that goes elsewhere still answers for a while.
     pub is_planned: Arc<AtomicBool>,
     pub(super) snapshots: Option<Arc<UnitSnapshots>>,
+    /// How far its rows for the next stage have got.
+    sent: Arc<Shown>,
+    /// Where its last commit was when it was opened.
+    opened: Position,
 }
 
 impl Unit {
@@ -153,8 +167,20 @@ impl Units {
         let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"), &folder.node.site().busy)?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
-        let running = Mutex::default();
-        Ok(Self { stage, topic, reader, options, folder, thread, chunks, running, carrier, snapshots })
+        let (running, mending) = (Mutex::default(), Mutex::default());
+        Ok(Self {
+            stage,
+            topic,
+            reader,
+            options,
+            folder,
+            thread,
+            chunks,
+            running,
+            carrier,
+            mending,
+            snapshots,
+        })
     }
 
     /// Starts the unit of a partition, or goes on with it from its last commit. One that is not `active` sends no answers.
@@ -208,7 +234,7 @@ impl Units {
         let folder = self.folder.folder.unit(&self.stage.name, partition)?;
         let site = self.folder.node.site();
         let kept = texts::Kept::of(&folder, &site.fs);
-        let spec = self.text_of(partition, &folder, &kept)?;
+        let (spec, position) = self.opened_from(partition, &folder, &kept)?;
         let snapshots = self.snapshots.as_ref();
         let snapshots =
             snapshots.map(|of| of.begin(partition, spec.number, &counts, &is_planned)).transpose()?;
@@ -216,6 +242,8 @@ impl Units {
         let place = self.stage.place as usize;
         let stage = self.folder.texts.stage(&spec, place)?;
         let arrived = Arc::<Arrived>::default();
+        let sent = Arc::<Shown>::default();
+        let refuses = (self.options.post.clone(), Arc::clone(&is_active));
         let post = self.options.post.clone().filter(|_| stage.answers());
         let goes = match (&self.carrier, post) {
             (Some(_), _) => Goes::On,
@@ -226,8 +254,9 @@ impl Units {
             (None, _) => None,
             (Some(carrier), Some(next)) => {
                 let unit = Origin::Unit { stage: stage.place, partition };
+                let (spec, arrived) = (Arc::clone(&spec), Arc::clone(&arrived));
                 let doings = self.thread.doings();
-                Some(carrier.outlet(unit, (next.clone(), Arc::clone(&spec)), Arc::clone(&arrived), doings))
+                Some(carrier.outlet(unit, (next.clone(), spec), arrived, doings, Arc::clone(&sent)))
             }
             (Some(_), None) => {
                 return Err(Error::internal(format!("text {} of the job has no next stage", spec.number)));
@@ -242,6 +271,7 @@ impl Units {
             kept,
             counts: Arc::clone(&counts),
             goes,
+            refuses,
             arrived,
             on_commit: snapshots.as_ref().map(UnitSnapshots::on_commit),
         });
@@ -250,22 +280,37 @@ impl Units {
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
         let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
-        Ok(Arc::new(Unit { partition, job, counts, is_active, is_planned, snapshots }))
+        Ok(Arc::new(Unit {
+            partition,
+            job,
+            counts,
+            is_active,
+            is_planned,
+            snapshots,
+            sent,
+            opened: position,
+        }))
     }
 
-    /// The text by which the last commit of a unit is to be gone on from.
-    fn text_of(&self, partition: u32, folder: &JobDir, kept: &texts::Kept) -> Result<Arc<Spec>, Error> {
+    /// The text by which the last commit of a unit is to be gone on from, and the position in that.
+    fn opened_from(
+        &self,
+        partition: u32,
+        folder: &JobDir,
+        kept: &texts::Kept,
+    ) -> Result<(Arc<Spec>, Position), Error> {
         let name = self.stage.unit_name(partition);
         let record = durable::look(&*self.folder.node.site().fs, &name, folder)?;
-        let Some(source) = record.as_ref().and_then(|record| record.sources.first()) else {
-            return Ok(Arc::clone(&self.folder.spec));
+        let place = record.as_ref().and_then(|record| record.sources.first()).map(|source| &source.place.0);
+        let place = match place.filter(|place| !place.is_empty()) {
+            Some(place) => Place::decode(place)?,
+            None => Place::default(),
         };
-        let texts = match source.place.0.is_empty() {
-            true => Vec::new(),
-            false => Place::decode(&source.place.0)?.texts,
-        };
+        let texts = &place.texts;
         texts.first().into_iter().for_each(|lowest| kept.forget_below(*lowest));
-        texts.last().map_or_else(|| Ok(Arc::clone(&self.folder.spec)), |highest| kept.read(*highest))
+        let spec =
+            texts.last().map_or_else(|| Ok(Arc::clone(&self.folder.spec)), |highest| kept.read(*highest));
+        Ok((spec?, place.position))
     }
 
     /// Opens units again whose logs go on with another text of the job, by that. Those that do not start are given as errors.
@@ -277,6 +322,69 @@ impl Units {
                 .err()
         });
         again.collect()
+    }
+
+    /// Looks at all gaps that the control log names between these units and those of the next stage, and does what is to be
+    /// done: a unit whose rows are lost goes back to its last commit once, and stops where that does not help. What is given
+    /// are units that do not start again.
+    pub fn mend(&self, named: &[NamedGap]) -> Vec<Error> {
+        let Some(carrier) = &self.carrier else { return Vec::new() };
+        let mut mending = self.mending();
+        mending.watch.keep(named);
+        let mut errors = Vec::new();
+        // What was noted of one that has gone back is another one's.
+        let mut again = BTreeSet::new();
+        for gap in named {
+            let runs = |unit: &Arc<Unit>| {
+                unit.is_planned.load(Ordering::Relaxed)
+                    && !unit.job.state().is_final()
+                    && !again.contains(&unit.partition)
+            };
+            let Some(unit) = self.lock().get(&gap.from).filter(|unit| runs(unit)).cloned() else { continue };
+            let Some(sent) = unit.sent.sent_to(gap.to) else { continue };
+            match mending.watch.look(gap, sent, || carrier.end_of(gap.to)) {
+                Step::Wait => {}
+                Step::GoBack => {
+                    again.insert(gap.from);
+                    let (unit, to) = (unit.job.name(), carrier.partition(gap.to));
+                    tracing::warn!(
+                        %unit,
+                        %to,
+                        through = %gap.through,
+                        written = %sent.written,
+                        commit = %sent.opened,
+                        "rows were acknowledged and are not there: the unit goes back to its last commit"
+                    );
+                    carrier.counts.returns.fetch_add(1, Ordering::Relaxed);
+                    errors.extend(self.go_back(gap.from).err());
+                }
+                Step::Stop => {
+                    again.insert(gap.from);
+                    mending.stopped.insert(gap.from);
+                    unit.job.job().fail("outlet", lost_rows(&unit, carrier, gap, sent));
+                }
+            }
+        }
+        errors
+    }
+
+    /// Whether a unit was stopped for rows that it cannot make again, and is not to be started here.
+    pub fn is_stopped(&self, partition: u32) -> bool {
+        self.mending().stopped.contains(&partition)
+    }
+
+    fn mending(&self) -> MutexGuard<'_, Mending> {
+        self.mending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a unit again from its last commit, without another one.
+    fn go_back(&self, partition: u32) -> Result<(), Error> {
+        let Some(unit) = self.lock().remove(&partition) else { return Ok(()) };
+        unit.job.abort();
+        if unit.job.wait_timeout(PATIENCE).is_none() {
+            return Err(not_ended(&unit));
+        }
+        self.start(partition, unit.is_active.load(Ordering::Relaxed)).map(drop)
     }
 
     /// The units that were started and not stopped, those that have failed among them.
@@ -299,16 +407,14 @@ impl Units {
     /// # Errors
     /// Where it does not end; what it was is in the error.
     pub fn stop(&self, partition: u32) -> Result<Option<JobEnd>, Error> {
+        self.mending().stopped.remove(&partition);
         let Some(unit) = self.lock().remove(&partition) else { return Ok(None) };
         unit.job.drain();
         match unit.job.wait_timeout(PATIENCE) {
             Some(end) => Ok(Some(end)),
             None => {
                 unit.job.abort();
-                let name = unit.job.name();
-                Err(Error::external(format!(
-                    "unit {name:?} has not ended for {PATIENCE:?}: a call to the disk or another system does not return"
-                )))
+                Err(not_ended(&unit))
             }
         }
     }
@@ -316,6 +422,29 @@ impl Units {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Unit>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn not_ended(unit: &Unit) -> Error {
+    let name = unit.job.name();
+    Error::external(format!(
+        "unit {name:?} has not ended for {PATIENCE:?}: a call to the disk or another system does not return"
+    ))
+}
+
+/// Why a unit stops whose rows are lost.
+fn lost_rows(unit: &Unit, carrier: &Carrier, gap: &NamedGap, sent: SentTo) -> Error {
+    let (name, to) = (unit.job.name(), carrier.partition(gap.to));
+    let SentTo { opened, written } = sent;
+    Error::corrupt(format!(
+        "unit {name:?} cannot send rows again that were acknowledged and are lost: the unit that reads {to} has rows up to mark \
+         {}, expected those up to {written}, and has read its log up to offset {}; the last commit of the sender is at position {} \
+         of its own log, after mark {opened}, and it went back to that once",
+        gap.through, gap.read, unit.opened
+    ))
+    .with_hint(
+        "look how the brokers of the topic lost messages that they had acknowledged (too few copies, an unclean election); stop the \
+         node, remove the folder of this unit in `units` and start it: the unit begins anew, or at a snapshot, and sends all again",
+    )
 }
 
 impl Drop for Units {

@@ -24,9 +24,9 @@ use super::overdue::whereabouts;
 use super::snapshot::SnapshotCounts;
 use super::units::Unit;
 use crate::cluster_view::{
-    Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, KeyOf, MOST_UNITS,
-    MemberSnapshot, NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, Present, ReportSnapshot,
-    StageSnapshot, UnitFigures, UnitLabels, UnitSnapshot,
+    Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, GapSnapshot, KeyOf,
+    MOST_UNITS, MemberSnapshot, NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, Present,
+    ReportSnapshot, StageSnapshot, UnitFigures, UnitLabels, UnitSnapshot,
 };
 use crate::job_file::CheckedJob;
 
@@ -434,9 +434,21 @@ fn unit_of(state: &State, unit: &UnitName, failure: Option<String>) -> Option<Un
             ready: holder.ready,
         }),
         trouble: banned.map(|(node, _)| node.to_string()).collect(),
+        gaps: gaps_of(state, unit),
         failure,
         explanation: explain(state, unit).map(|said| said.to_string()).unwrap_or_default(),
     })
+}
+
+fn gaps_of(state: &State, unit: &UnitName) -> Vec<GapSnapshot> {
+    let gaps = state.gaps().filter(|(gap, _)| gap.unit == *unit);
+    let shown = gaps.map(|(gap, _)| GapSnapshot {
+        stage: gap.origin.stage.to_string(),
+        partition: gap.origin.partition,
+        through: gap.through.to_string(),
+        read: gap.read,
+    });
+    shown.collect()
 }
 
 fn door_figures(door: &Door, post: &Post) -> DoorFigures {
@@ -448,6 +460,7 @@ fn door_figures(door: &Door, post: &Post) -> DoorFigures {
         answers: read(&counts.answers),
         unknown: read(&counts.unknown),
         failures: read(&counts.failures),
+        refusals: read(&counts.refusals),
         sent: read(&posted.sent),
         dropped: read(&posted.dropped),
     }
@@ -469,6 +482,7 @@ fn unit_figures(unit: &Unit, now: Micros) -> UnitFigures {
         rows: counts.rows.load(Ordering::Relaxed),
         duplicates: counts.duplicates.load(Ordering::Relaxed),
         gaps: counts.gaps.load(Ordering::Relaxed),
+        open_gaps: counts.open.count() as u64,
         state_bytes: tasks.map(|task| task.state_bytes).sum(),
         commit_age: committed.map(|at| at.elapsed()),
         snapshot_position: snapshot.map(|snapshot| snapshot.position),
@@ -505,7 +519,8 @@ mod tests {
 
     fn beat(name: &str) -> Record {
         let (trouble, dropped) = Default::default();
-        Record::Beat(Beat { process: process(name), read: 0, trouble, reports: Vec::new(), dropped })
+        let (reports, gaps) = Default::default();
+        Record::Beat(Beat { process: process(name), read: 0, trouble, reports, dropped, gaps })
     }
 
     #[test]

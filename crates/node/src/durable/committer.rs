@@ -152,10 +152,12 @@ impl Doings {
     }
 
     /// The thread waits until somebody says that it goes on.
+    #[cfg(feature = "cluster")]
     pub(crate) fn wait(&self) {
         self.change(|has| has.1 = true);
     }
 
+    #[cfg(feature = "cluster")]
     pub(crate) fn go_on(&self) {
         self.change(|has| has.1 = false);
     }
@@ -226,6 +228,7 @@ impl CommitThread {
         Ok(Self { to, taken: AtomicU64::new(0) })
     }
 
+    #[cfg(feature = "cluster")]
     pub(crate) fn doings(&self) -> Arc<Doings> {
         Arc::clone(&self.to.doings)
     }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_node::cluster_view::{
-    ClusterSnapshot, FollowerSnapshot, MemberSnapshot, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot,
-    StageSnapshot, UnitSnapshot,
+    ClusterSnapshot, FollowerSnapshot, GapSnapshot, MemberSnapshot, PlacedJobSnapshot, PlanSnapshot,
+    ReportSnapshot, StageSnapshot, UnitSnapshot,
 };
 
 use crate::figures::rounded;
@@ -93,6 +93,8 @@ struct Unit {
     report: Option<Report>,
     /// Nodes that named it as in trouble and may not have it for now.
     trouble: Vec<String>,
+    /// Rows that it has not got, while later ones came, as its node said last.
+    gaps: Vec<Gap>,
     /// Why it has stopped, where it is on the node that was asked.
     failure: Option<String>,
     /// Where it is, why there, and what would move it, in lines.
@@ -109,6 +111,18 @@ struct Follower {
     position: Option<u64>,
     /// It has no lag.
     ready: bool,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "ClusterGap")]
+struct Gap {
+    /// Stage and partition of the unit that sent them.
+    stage: String,
+    partition: u32,
+    /// The mark up to which all are there, as in `12.3+1`: after the first row that row 3 of message 12 makes.
+    through: String,
+    /// Offset up to which it has read its log without finding them.
+    read: u64,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -178,6 +192,7 @@ impl From<UnitSnapshot> for Unit {
             position,
             ready,
         };
+        let gap = |GapSnapshot { stage, partition, through, read }| Gap { stage, partition, through, read };
         Self {
             job: seen.job,
             stage: seen.stage,
@@ -189,6 +204,7 @@ impl From<UnitSnapshot> for Unit {
             followers: seen.followers.into_iter().map(follower).collect(),
             report: seen.report.map(report),
             trouble: seen.trouble,
+            gaps: seen.gaps.into_iter().map(gap).collect(),
             failure: seen.failure,
             explanation: seen.explanation,
         }

@@ -12,9 +12,9 @@ use thalweg_flow::{
 };
 use thalweg_node::CheckedJob;
 use thalweg_node::cluster_view::{
-    self, Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, KeyOf,
-    MemberSnapshot, NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot, StageSnapshot,
-    UnitFigures, UnitLabels, UnitSnapshot,
+    self, Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, GapSnapshot,
+    KeyOf, MemberSnapshot, NodeFigures, NotDone, PlacedJobSnapshot, PlanSnapshot, ReportSnapshot,
+    StageSnapshot, UnitFigures, UnitLabels, UnitSnapshot,
 };
 use thalweg_server::control::{
     Control, ControlError, FailedJob, FileFormat, Found, KeyField, Kind, Mistake, Present, QueryPath,
@@ -411,6 +411,12 @@ impl ClusterView for FakeCluster {
             }],
             report: Some(ReportSnapshot { rows_per_second: 5, bytes: 600, position: 100, ready: true }),
             trouble: vec!["c".to_owned()],
+            gaps: vec![GapSnapshot {
+                stage: "cards".to_owned(),
+                partition: 3,
+                through: "12.3+1".to_owned(),
+                read: 99,
+            }],
             failure: Some("operator \"features\" task 0: no".to_owned()),
             explanation: "unit pay/features/0 is at a\n".to_owned(),
             ..UnitSnapshot::default()

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use thalweg_types::{Micros, Offset};
 
 use crate::control::{
-    Beat, Drain, Handed, Incarnation, Join, Leave, Lineage, Name, Placement, Plan, Process, Record, Report,
-    Spec, Stage, StateRecord, Stop, Text, Unit, Version, Why,
+    Beat, Drain, Gap, Handed, Incarnation, Join, Leave, Lineage, Name, Placement, Plan, Process, Record,
+    Report, Spec, Stage, StateRecord, Stop, Text, Unit, Version, Why,
 };
 use crate::fold::{Applied, Fold, State, begin};
-use crate::positions::Position;
+use crate::positions::{Mark, Position};
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -35,11 +35,17 @@ pub(crate) fn join(who: &str, read: Offset) -> Join {
 
 pub(crate) fn beat(who: &str, read: Offset) -> Beat {
     let (trouble, dropped) = (BTreeSet::new(), BTreeSet::new());
-    Beat { process: process(who), read, trouble, reports: Vec::new(), dropped }
+    Beat { process: process(who), read, trouble, reports: Vec::new(), dropped, gaps: Vec::new() }
 }
 
 pub(crate) fn report(partition: u32, position: Offset, ready: bool) -> Report {
     Report { unit: unit(partition), load: 0, bytes: 0, position, ready }
+}
+
+/// A unit that waits for rows of another one.
+pub(crate) fn gap(partition: u32, origin: u32) -> Gap {
+    let position = Position { offset: 12, row: 3 };
+    Gap { unit: unit(partition), origin: unit(origin), through: Mark { position, made: 1 }, read: 99 }
 }
 
 pub(crate) fn leave(who: &str) -> Record {

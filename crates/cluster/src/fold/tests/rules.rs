@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::kit::*;
-use crate::control::{Cause, Choice, Record, Report, Why};
+use crate::control::{Beat, Cause, Choice, Decoded, Gap, Record, Report, Why, decode, encode};
 use crate::fold::{
     Change, EventCause, MAX_HOLDERS, MAX_MEMBERS, Membership, STATE_EVERY, Standing, TROUBLE_LASTS, Void,
 };
@@ -19,6 +19,42 @@ fn a_member_is_silent_after_twelve_beats_of_the_median_of_those_that_beat_since(
     let applied = log.beat("gamma");
     assert_eq!(applied.changes, [Change::Silent { process: process("alpha"), heard }]);
     assert_eq!(log.members(), ["beta", "gamma"]);
+}
+
+#[test]
+fn gaps_are_what_the_node_that_has_the_unit_said_last() {
+    let mut log = Log::with(&["alpha", "beta"]);
+    log.counts(Record::Spec(spec(1, 2, 0)));
+    log.counts(Record::Plan(plan("alpha", None, log.end(), &[placed("alpha"), placed("beta")])));
+    let named = |log: &Log| -> Vec<_> { log.state().gaps().map(|(gap, beat)| (gap.clone(), beat)).collect() };
+    let mut says = |log: &mut Log, who: &str, gaps: &[Gap]| {
+        let record = Beat { gaps: gaps.to_vec(), ..beat(who, log.end()) };
+        log.counts(Record::Beat(record))
+    };
+    let at = says(&mut log, "alpha", &[gap(0, 1)]);
+    assert_eq!(named(&log), [(gap(0, 1), at)]);
+    // It does not have this unit, and there is no unit 7.
+    says(&mut log, "beta", &[gap(0, 0), gap(1, 7)]);
+    assert_eq!(named(&log), [(gap(0, 1), at)]);
+    let wider = Gap { read: 120, ..gap(0, 1) };
+    let later = says(&mut log, "alpha", std::slice::from_ref(&wider));
+    assert_eq!(named(&log), [(wider.clone(), later)]);
+    // A fold that begins at a State record has them, too.
+    let bytes = encode(&state("alpha", log.state())).unwrap();
+    let Ok(Decoded::Record(Record::State(kept))) = decode(&bytes) else { panic!("a State record") };
+    assert_eq!(kept.state, *log.state());
+    assert!(bytes.windows(6).any(|bytes| bytes == b"\"gaps\""));
+    // Whoever has the unit next says what it finds.
+    let before = log.state().plan();
+    log.counts(Record::Plan(plan("alpha", before, log.end(), &[placed("beta"), placed("beta")])));
+    assert_eq!(named(&log), []);
+    says(&mut log, "beta", &[wider]);
+    assert_eq!(named(&log).len(), 1);
+    log.beats("beta", 1);
+    assert_eq!(named(&log), []);
+    // Otherwise builds that know of none could not read it.
+    says(&mut log, "alpha", &[]);
+    assert!(!encode(&state("alpha", log.state())).unwrap().windows(6).any(|bytes| bytes == b"\"gaps\""));
 }
 
 #[test]

@@ -36,9 +36,9 @@ pub trait Answers: Send + Sync {
     /// Records below `end` are where they count: clients that wait for no line hear of it.
     fn written(&self, end: Seq);
 
-    /// Pieces that have waited for so long are answered no more; how many there were. `fate` says what becomes of each. A piece
-    /// waits from the first call after it came; `now` is of a clock that does not go back.
-    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Fate) -> u64;
+    /// Pieces that have waited for so long are answered no more, unless `fate` leaves one as it is (`None`); how many there
+    /// were. A piece waits from the first call after it came; `now` is of a clock that does not go back.
+    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Option<Fate>) -> u64;
 }
 
 /// A piece of a request that is answered no more.
@@ -50,6 +50,8 @@ pub struct Late {
     pub open: Vec<Seq>,
     /// All of its records have been sent on or left out.
     pub is_passed: bool,
+    /// Its client wants a line for each record, and not only to hear that they are written.
+    pub wants_lines: bool,
 }
 
 /// What becomes of a piece that is answered no more, with what its client hears.
@@ -112,6 +114,7 @@ impl Piece {
             range: self.range,
             open: open.map(|number| start + number).collect(),
             is_passed: passed >= self.range.end,
+            wants_lines: self.lines.is_some(),
         }
     }
 }
@@ -241,17 +244,25 @@ impl Answers for RemoteDesk {
         }
     }
 
-    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Fate) -> u64 {
+    fn give_up(&self, now: Micros, patience: Duration, fate: &dyn Fn(&Late) -> Option<Fate>) -> u64 {
         let mut open = self.lock();
         let patience = Micros::try_from(patience.as_micros()).unwrap_or(Micros::MAX);
-        let mut late: Vec<Seq> = Vec::new();
+        let passed = open.passed;
+        let mut late: Vec<Late> = Vec::new();
         for piece in open.pieces.values_mut() {
             if now.saturating_sub(*piece.since.get_or_insert(now)) >= patience {
-                late.push(piece.range.start);
+                late.push(piece.late(passed));
             }
         }
-        let pieces: Vec<Piece> = late.iter().filter_map(|start| open.pieces.remove(start)).collect();
-        for piece in &pieces {
+        // Who is asked for the fate has locks of its own.
+        drop(open);
+        let fates: Vec<(Seq, Fate)> =
+            late.iter().filter_map(|late| Some((late.range.start, fate(late)?))).collect();
+        let mut open = self.lock();
+        // One that has got its last line meanwhile is answered.
+        let pieces = fates.into_iter().filter_map(|(start, fate)| Some((open.pieces.remove(&start)?, fate)));
+        let pieces: Vec<(Piece, Fate)> = pieces.collect();
+        for (piece, _) in &pieces {
             if let Some(order) = open.requests.get_mut(&address(&piece.ticket)) {
                 order.retain(|start| *start != piece.range.start);
                 if order.is_empty() {
@@ -259,14 +270,11 @@ impl Answers for RemoteDesk {
                 }
             }
         }
-        let passed = open.passed;
-        // Who is asked for the fate has locks of its own.
         drop(open);
         let count = pieces.len() as u64;
-        for piece in pieces {
-            let late = piece.late(passed);
+        for (piece, fate) in pieces {
             let request = &piece.ticket.request;
-            request.fail(match fate(&late) {
+            request.fail(match fate {
                 Fate::Unsent { said, .. } if request.is_one_piece() => Unanswered::Unsent(said.into()),
                 Fate::Unsent { otherwise: said, .. } | Fate::Unknown(said) => {
                     Unanswered::Overdue(said.into())
@@ -353,10 +361,12 @@ mod tests {
         let slow = request(&desk, 1, 1, true);
         number(&desk, &slow, 5, 1);
         desk.passed_by(SeqRange::new(5, 6), &[]);
-        let unknown = |_: &Late| Fate::Unknown("why".to_owned());
+        let unknown = |_: &Late| Some(Fate::Unknown("why".to_owned()));
         let patience = Duration::from_secs(9);
         assert_eq!(desk.give_up(1_000_000, patience, &unknown), 0, "it waits from now on");
         assert_eq!(desk.give_up(9_999_999, patience, &unknown), 0);
+        assert_eq!(desk.give_up(10_000_000, patience, &|_| None), 0, "it is left as it is");
+        assert_eq!(slow.failed(), None);
         assert_eq!(desk.give_up(10_000_000, patience, &unknown), 1);
         assert_eq!(slow.failed(), Some(Unanswered::Overdue("why".into())));
         desk.answer(5, b"{}");
@@ -365,7 +375,7 @@ mod tests {
     #[test]
     fn a_request_counts_for_nothing_only_where_all_of_it_went_nowhere() {
         let desk = desk();
-        let unsent = |_: &Late| Fate::Unsent { said: "none".to_owned(), otherwise: "some".to_owned() };
+        let unsent = |_: &Late| Some(Fate::Unsent { said: "none".to_owned(), otherwise: "some".to_owned() });
         let whole = request(&desk, 1, 2, true);
         number(&desk, &whole, 0, 2);
         let half = request(&desk, 2, 2, true);
@@ -393,14 +403,15 @@ mod tests {
         desk.passed_by(SeqRange::new(0, 111), &[]);
         let seen = Mutex::new(Vec::new());
         desk.give_up(0, Duration::ZERO, &|late| {
-            // Who says it may ask again.
-            assert!(desk.waiting_in(late.range).is_empty());
+            // Who says it may ask for more.
+            let _ = desk.waiting_in(late.range);
             seen.lock().unwrap().push(late.clone());
-            Fate::Unknown(String::new())
+            Some(Fate::Unknown(String::new()))
         });
+        assert!(desk.lock().pieces.is_empty());
         let seen = seen.into_inner().unwrap();
         assert_eq!((seen[0].range, seen[0].is_passed, seen[0].open.len()), (range, true, NAMED));
         assert_eq!(seen[0].open[..3], [10, 12, 13]);
-        assert_eq!(seen[1], Late { range: second, open: Vec::new(), is_passed: false });
+        assert_eq!(seen[1], Late { range: second, open: Vec::new(), is_passed: false, wants_lines: false });
     }
 }

@@ -1,0 +1,357 @@
+//! The jobs that run on a node: their units, which start and end as the plan says, and what of them is at its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use thalweg_cluster::control::{Gap, Name, Report, Unit as UnitName};
+use thalweg_cluster::fold::State;
+use thalweg_types::Micros;
+
+use super::actor::{Started, micros, since};
+use super::answering::Post;
+use super::door::Door;
+use super::host::{AGAIN, LOOK};
+use super::load::Load;
+use super::mend::NamedGap;
+use super::outlet::Carrier;
+use super::texts::Texts;
+use super::units::Units;
+use super::view::Here;
+use crate::node::RunningJob;
+
+/// How long a unit goes on that the plan gives to another node. Both answer meanwhile, with the same bits; a unit that
+/// ended sooner could leave records unanswered that the other one had passed before it heard of the plan.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a unit may take to end before it is ended at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A job of the log on this node.
+pub(super) struct Placed {
+    pub(super) texts: Arc<Texts>,
+    /// In the order in which rows go through them.
+    pub(super) stages: Vec<PlacedStage>,
+    pub(super) post: Arc<Post>,
+    /// Send the rows of those stages that have a next one.
+    pub(super) carriers: Vec<Started>,
+    /// Where records enter, by the newest text of the job that could be opened; `None` while the job is being placed.
+    pub(super) entry: Option<Entry>,
+}
+
+/// Where the records of a job enter, by one of its texts.
+pub(super) struct Entry {
+    pub(super) number: u64,
+    pub(super) door: Arc<Door>,
+    /// Sends, and brings answers.
+    pub(super) sender: Started,
+    pub(super) job: Arc<RunningJob>,
+}
+
+/// A stage of such a job.
+pub(super) struct PlacedStage {
+    pub(super) name: Name,
+    pub(super) units: Units,
+    pub(super) carrier: Option<Arc<Carrier>>,
+    /// When a unit that did not start is tried again.
+    pub(super) again: BTreeMap<u32, Micros>,
+    /// Units that can go on from nothing that is here or in the store.
+    pub(super) lost: BTreeSet<u32>,
+    /// Units that the plan has given to another node, and since when.
+    pub(super) leaving: BTreeMap<u32, Micros>,
+    /// Units that were told to end, and since when.
+    pub(super) ending: BTreeMap<u32, Micros>,
+    /// How much work each unit is.
+    pub(super) loads: BTreeMap<u32, Load>,
+    pub(super) looked: Micros,
+}
+
+impl Placed {
+    /// What of it runs here: stage by stage, the first one with the door.
+    pub(super) fn here(&self, job: &Name) -> impl Iterator<Item = Here> {
+        self.stages.iter().enumerate().map(|(place, stage)| {
+            let entry = self.entry.as_ref().filter(|_| place == 0);
+            let number = entry.map(|entry| entry.number);
+            let door = entry.map(|entry| (&entry.door, &self.post));
+            Here::new(job.clone(), stage.name.clone(), number, door, &stage.units.list())
+        })
+    }
+
+    /// Has units that send go back, or stop, whose rows those of the next stage have not got.
+    pub(super) fn mend(&self, job: &Name, state: &State) {
+        for stages in self.stages.windows(2) {
+            let [stage, next] = stages else { continue };
+            let is_between = |gap: &Gap| {
+                (&gap.origin.job, &gap.origin.stage) == (job, &stage.name)
+                    && (&gap.unit.job, &gap.unit.stage) == (job, &next.name)
+            };
+            let named = state.gaps().filter(|(gap, _)| is_between(gap)).map(|(gap, beat)| NamedGap {
+                from: gap.origin.partition,
+                to: gap.unit.partition,
+                through: gap.through,
+                read: gap.read,
+                beat,
+            });
+            for error in stage.units.mend(&named.collect::<Vec<NamedGap>>()) {
+                tracing::error!(error = error.chain(), "a unit does not go on from its last commit");
+            }
+        }
+    }
+
+    /// Names the rows that units here wait for.
+    pub(super) fn name_gaps(&self, job: &Name, gaps: &mut Vec<Gap>) {
+        for stage in &self.stages {
+            let unit = |stage: &PlacedStage, partition| UnitName {
+                job: job.clone(),
+                stage: stage.name.clone(),
+                partition,
+            };
+            for receiver in stage.units.list() {
+                let runs = !receiver.job.state().is_final() && receiver.is_planned.load(Ordering::Relaxed);
+                for gap in receiver.counts.open.list().into_iter().filter(|_| runs) {
+                    let Some(sender) = self.stages.get(gap.stage as usize) else { continue };
+                    gaps.push(Gap {
+                        unit: unit(stage, receiver.partition),
+                        origin: unit(sender, gap.partition),
+                        through: gap.through,
+                        read: gap.read,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl PlacedStage {
+    pub(super) fn report(
+        &mut self,
+        state: &State,
+        job: &Name,
+        now: Micros,
+        reports: &mut Vec<Report>,
+        trouble: &mut BTreeSet<UnitName>,
+    ) {
+        let passed = since(std::mem::replace(&mut self.looked, now), now);
+        let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
+        trouble.extend(self.lost.iter().map(|partition| name(*partition)));
+        let units = self.units.list();
+        self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
+        for unit in units {
+            let name = name(unit.partition);
+            // One that has only met another text is opened again at once.
+            if unit.job.state().is_final() {
+                if !self.units.is_restoring(unit.partition) && !unit.goes_on() {
+                    trouble.insert(name);
+                }
+                self.loads.remove(&unit.partition);
+                continue;
+            }
+            let counts = &unit.counts;
+            let rows = counts.rows.load(Ordering::Relaxed);
+            let appended = counts.appended.load(Ordering::Relaxed);
+            let position = counts.position.load(Ordering::Relaxed);
+            let end = counts.end.load(Ordering::Relaxed);
+            let ready = counts.is_known.load(Ordering::Relaxed) && position >= end;
+            let known = || state.unit(&name).map_or(0, |known| known.load);
+            let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
+            let load = load.look(rows, appended, passed, ready);
+            let operators = unit.job.stats().operators;
+            reports.push(Report {
+                unit: name,
+                load,
+                bytes: operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
+                position,
+                ready,
+            });
+        }
+    }
+}
+
+/// Has a unit that goes elsewhere end, and forgets those that have.
+fn end_units(placed: &mut PlacedStage, now: Micros) {
+    for (partition, began) in placed.ending.clone() {
+        let Some(unit) = placed.units.get(partition) else {
+            placed.ending.remove(&partition);
+            continue;
+        };
+        let is_over = unit.job.wait_timeout(Duration::ZERO).is_some();
+        if !is_over && since(began, now) < PATIENCE {
+            continue;
+        }
+        if !is_over {
+            unit.job.abort();
+            tracing::warn!(unit = %unit.job.name(), "a unit that goes elsewhere has not ended for {PATIENCE:?}");
+        }
+        placed.units.forget(partition);
+        placed.ending.remove(&partition);
+        placed.leaving.remove(&partition);
+        // It may be given back at once.
+        placed.again.remove(&partition);
+    }
+}
+
+/// Starts and ends units as the plan says.
+pub(super) fn place_units(
+    job: &Name,
+    placed: &mut PlacedStage,
+    now: Micros,
+    active: &BTreeSet<UnitName>,
+    followed: &BTreeSet<UnitName>,
+) {
+    let of_job = |unit: &&UnitName| unit.job == *job && unit.stage == placed.name;
+    let wanted: BTreeMap<u32, bool> = followed
+        .iter()
+        .filter(of_job)
+        .map(|unit| (unit.partition, false))
+        .chain(active.iter().filter(of_job).map(|unit| (unit.partition, true)))
+        .collect();
+    end_units(placed, now);
+    for unit in placed.units.list() {
+        let Some(is_active) = wanted.get(&unit.partition) else {
+            unit.is_planned.store(false, Ordering::Relaxed);
+            let began = *placed.leaving.entry(unit.partition).or_insert(now);
+            if (since(began, now) >= GRACE || unit.job.state().is_final())
+                && !placed.ending.contains_key(&unit.partition)
+            {
+                unit.job.drain();
+                placed.ending.insert(unit.partition, now);
+            }
+            continue;
+        };
+        placed.leaving.remove(&unit.partition);
+        unit.is_active.store(*is_active, Ordering::Relaxed);
+        unit.is_planned.store(*is_active, Ordering::Relaxed);
+    }
+    placed.lost.retain(|partition| wanted.contains_key(partition));
+    for (partition, is_active) in wanted {
+        // It would lose more of its rows.
+        if placed.units.is_stopped(partition) {
+            continue;
+        }
+        let runs = placed.units.get(partition).is_some_and(|unit| !unit.job.state().is_final());
+        if runs
+            || placed.ending.contains_key(&partition)
+            || placed.again.get(&partition).is_some_and(|at| *at > now)
+        {
+            continue;
+        }
+        let started = match placed.units.is_ready(partition) {
+            Ok(false) => continue,
+            Ok(true) => placed.units.start(partition, is_active).map(drop),
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(()) => {
+                placed.lost.remove(&partition);
+            }
+            Err(error) => {
+                tracing::error!(error = error.chain(), "a unit does not start here");
+                if placed.units.has_store() {
+                    placed.lost.insert(partition);
+                }
+            }
+        }
+        // One that fails at once is not started in a spin.
+        placed.again.insert(partition, now + micros(AGAIN));
+    }
+}
+
+/// A job that ends after what is in flight. Stages end in the order in which rows go through them, and what sends their rows
+/// after all of them.
+pub(super) struct Closing {
+    pub(super) placed: Placed,
+    /// What took records.
+    pub(super) door: Option<Arc<RunningJob>>,
+    pub(super) entry: Option<LeavingEntry>,
+    /// The first stage that has not ended, and when it was told to.
+    stage: usize,
+    began: Option<Micros>,
+}
+
+impl Closing {
+    pub(super) fn new(mut placed: Placed, now: Micros) -> Self {
+        let door = placed.entry.as_ref().map(|entry| Arc::clone(&entry.job));
+        let entry = placed.entry.take().map(|entry| LeavingEntry::new(entry, now));
+        Self { placed, door, entry, stage: 0, began: None }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn step(&mut self, now: Micros) -> bool {
+        if self.entry.as_mut().is_some_and(|entry| !entry.step(now)) {
+            return false;
+        }
+        self.entry = None;
+        while let Some(stage) = self.placed.stages.get(self.stage) {
+            let units = stage.units.list();
+            let Some(began) = self.began else {
+                units.iter().for_each(|unit| unit.job.drain());
+                self.began = Some(now);
+                return false;
+            };
+            if since(began, now) < PATIENCE
+                && units.iter().any(|unit| unit.job.wait_timeout(Duration::ZERO).is_none())
+            {
+                return false;
+            }
+            (self.stage, self.began) = (self.stage + 1, None);
+        }
+        end(&mut self.placed);
+        true
+    }
+}
+
+/// Ends a job as a crash would.
+pub(super) fn crash(mut placed: Placed) {
+    placed.entry.take().into_iter().for_each(Entry::crash);
+    end(&mut placed);
+}
+
+/// Ends what is left of a job.
+fn end(placed: &mut Placed) {
+    let Placed { stages, carriers, .. } = placed;
+    // Those that run still are over before what carries their rows is, and do not fail for it.
+    for unit in stages.iter().flat_map(|stage| stage.units.list()) {
+        unit.job.abort();
+    }
+    stages.iter().filter_map(|stage| stage.carrier.as_ref()).for_each(|carrier| carrier.end());
+    carriers.drain(..).for_each(Started::join);
+    stages.clear();
+}
+
+impl Entry {
+    pub(super) fn crash(self) {
+        let Self { door, sender, job, .. } = self;
+        job.abort();
+        let _ = job.wait_timeout(AGAIN);
+        door.end();
+        sender.join();
+    }
+}
+
+/// A door that ends after all that waits for something of it.
+pub(super) struct LeavingEntry {
+    pub(super) entry: Entry,
+    began: Micros,
+    has_ended: bool,
+}
+
+impl LeavingEntry {
+    pub(super) fn new(entry: Entry, now: Micros) -> Self {
+        entry.job.drain();
+        Self { entry, began: now, has_ended: false }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn step(&mut self, now: Micros) -> bool {
+        let Entry { door, sender, job, .. } = &self.entry;
+        let passed = since(self.began, now);
+        let is_passed = job.wait_timeout(Duration::ZERO).is_some() || passed >= AGAIN;
+        // The door gives up those that wait for longer.
+        let is_waited_for = door.is_waited_for() && passed < AGAIN + door.patience() + LOOK;
+        if is_passed && !is_waited_for && !std::mem::replace(&mut self.has_ended, true) {
+            door.end();
+        }
+        self.has_ended && sender.is_over()
+    }
+}
