@@ -12,7 +12,7 @@ use thalweg_cluster::control::{Name, Text};
 use thalweg_cluster::frame::{Frame, Spec};
 use thalweg_cluster::positions::{Mark, Origin, Through, Verdict};
 use thalweg_connect::{Replies, Unanswered};
-use thalweg_flow::CycleSettings;
+use thalweg_flow::{CycleSettings, SystemClock};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
@@ -119,7 +119,7 @@ impl Site {
             carrier: CarrierOptions::default(),
         };
         let bus = Arc::new(self.bus.clone());
-        let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_| {})).unwrap();
+        let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_, _| {})).unwrap();
         Peer { node, cluster }
     }
 
@@ -339,7 +339,7 @@ fn a_door_whose_rows_are_refused_goes_on_as_a_new_incarnation() {
         let node = site.node(name);
         let before = site.refusals("a").len();
         let (texts, bus) = (collect::texts(&node), Arc::new(site.bus.clone()));
-        let post = Some(Arc::new(Post::new(Arc::clone(&bus) as _, "t")));
+        let post = Some(Arc::new(Post::new(Arc::clone(&bus) as _, "t", Arc::new(SystemClock))));
         let folder = UnitsFolder::open(node, "j", texts, Arc::new(Spec { ..spec.clone() })).unwrap();
         let options = UnitOptions { post, ..UnitOptions::default() };
         let units = Units::open(folder, 0, bus, Arc::clone(&x.topic), None, options).unwrap();

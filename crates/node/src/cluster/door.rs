@@ -166,7 +166,7 @@ impl Door {
         options: DoorOptions,
         outside: Outside,
     ) -> Result<Arc<Self>, Error> {
-        let sending = Mutex::new(begin(&stage, &spec, &place.node, &options, (0, (outside.ids)()))?);
+        let sending = Mutex::new(begin(&stage, &spec, &place.node, &options, (outside.ids)())?);
         Ok(Arc::new(Self {
             place,
             outside,
@@ -341,8 +341,8 @@ impl Door {
         let count = if because == Because::Refused { &self.counts.refusals } else { &self.counts.failures };
         count.fetch_add(1, Ordering::Relaxed);
         let mut sending = self.lock();
-        let from = (sending.passed, (self.outside.ids)());
-        let new = begin(&self.stage, &self.spec, &self.place.node, &self.options, from)
+        let incarnation = (self.outside.ids)();
+        let new = begin(&self.stage, &self.spec, &self.place.node, &self.options, incarnation)
             .expect("the text was short enough for the incarnation before");
         let old = std::mem::replace(&mut *sending, new);
         (sending.passed, sending.reached, sending.is_over) = (old.passed, old.reached, old.is_over);
@@ -433,13 +433,12 @@ impl Actor for Sender {
     }
 }
 
-/// `passed` is the end of what the sink has given, `incarnation` the new one.
 fn begin(
     stage: &StageCut,
     spec: &Spec,
     node: &Arc<str>,
     options: &DoorOptions,
-    (passed, incarnation): (Seq, u64),
+    incarnation: u64,
 ) -> Result<Sending, Error> {
     let from = (Sent::Door { incarnation }, spec);
     Ok(Sending {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use thalweg_types::Micros;
 
-/// What is older counts little.
+/// Seconds: what is older counts little.
 const MEMORY: f64 = 60.0;
 
 /// Rows are counted together until they cover so many seconds.
 const LEAST: f64 = 0.25;
 
-/// The rate of one log, as a mean in which what is [`MEMORY`] seconds old has a weight of 1/e.
+/// The rate of one log, as a mean in which the last [`MEMORY`] seconds have most of the weight.
 #[derive(Debug)]
 pub(super) struct Load {
     rate: f64,
@@ -43,7 +43,7 @@ impl Load {
         let covered = if at_end { between.max(self.passed) } else { between };
         if covered >= LEAST {
             let rate = rows.saturating_sub(self.rows) as f64 / covered;
-            self.rate += (rate - self.rate) * (1.0 - (-covered / MEMORY).exp());
+            self.rate += (rate - self.rate) * covered / (covered + MEMORY);
             (self.rows, self.appended, self.passed) = (rows, appended, 0.0);
         }
         self.rate as u64

@@ -494,15 +494,15 @@ impl ClusterView for FakeCluster {
     }
 
     fn run(&self, _: &CheckedJob, _: Change) -> Result<bool, NotDone> {
-        unimplemented!("the control of these tests has jobs of its own")
+        panic!("the control of these tests has jobs of its own")
     }
 
     fn stop(&self, _: &str) -> Result<(), NotDone> {
-        unimplemented!("the control of these tests has jobs of its own")
+        panic!("the control of these tests has jobs of its own")
     }
 
     fn change_query(&self, _: &str, _: &str, _: &str, _: Option<&str>) -> Result<(), NotDone> {
-        unimplemented!("the control of these tests has queries of its own")
+        panic!("the control of these tests has queries of its own")
     }
 
     fn present(
@@ -513,7 +513,7 @@ impl ClusterView for FakeCluster {
         _: &[KeyOf],
         _: Option<Offset>,
     ) -> Result<cluster_view::Present, NotDone> {
-        unimplemented!("the control of these tests has queries of its own")
+        panic!("the control of these tests has queries of its own")
     }
 }
 
