@@ -412,6 +412,8 @@ impl Actor for Sender {
         let acknowledged = connected.acknowledged();
         if let Some(failure) = &acknowledged.failure {
             tracing::warn!(door = %name, error = %failure, "records were not written: the door goes on anew");
+            // What was written before the failure is spared.
+            door.lock().lanes.acknowledged(acknowledged.below);
             return self.begin_again(Because::Failed);
         }
         match door.send(&mut **connected, &acknowledged) {

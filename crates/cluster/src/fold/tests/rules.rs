@@ -27,7 +27,7 @@ fn gaps_are_what_the_node_that_has_the_unit_said_last() {
     log.counts(Record::Spec(spec(1, 2, 0)));
     log.counts(Record::Plan(plan("alpha", None, log.end(), &[placed("alpha"), placed("beta")])));
     let named = |log: &Log| -> Vec<_> { log.state().gaps().map(|(gap, beat)| (gap.clone(), beat)).collect() };
-    let mut says = |log: &mut Log, who: &str, gaps: &[Gap]| {
+    let says = |log: &mut Log, who: &str, gaps: &[Gap]| {
         let record = Beat { gaps: gaps.to_vec(), ..beat(who, log.end()) };
         log.counts(Record::Beat(record))
     };
