@@ -399,6 +399,7 @@ impl Units {
 
     /// Takes a unit that has ended out of the list.
     pub(super) fn forget(&self, partition: u32) {
+        self.mending().stopped.remove(&partition);
         self.lock().remove(&partition);
     }
 
