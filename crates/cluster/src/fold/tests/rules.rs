@@ -45,6 +45,7 @@ fn gaps_are_what_the_node_that_has_the_unit_said_last() {
     assert_eq!(kept.state, *log.state());
     assert!(bytes.windows(6).any(|bytes| bytes == b"\"gaps\""));
     // Whoever has the unit next says what it finds.
+    says(&mut log, "beta", &[]);
     let before = log.state().plan();
     log.counts(Record::Plan(plan("alpha", before, log.end(), &[placed("beta"), placed("beta")])));
     assert_eq!(named(&log), []);
