@@ -262,7 +262,7 @@ impl MemoryProducer {
                     self.failure.get_or_insert(error);
                 }
             }
-            world.happened.doubles += times - 1;
+            world.happened.doubles += u32::from(times == 2);
             if world.happens(faults.lost_acknowledgements) {
                 world.happened.lost_acknowledgements += 1;
                 self.failure.get_or_insert_with(not_written);
