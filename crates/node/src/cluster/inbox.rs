@@ -415,6 +415,22 @@ impl Inbox {
         time.filter(|_| time != self.told_time)
     }
 
+    /// What the job is told first: the time by which rows were judged at the last commit. Without it the job would commit a
+    /// later one as its bound, and judge rows by that for ever.
+    fn resumed(&mut self) -> Option<Poll> {
+        let is_at_end = self.has_met || self.is_draining;
+        if self.told_time.is_some() || (self.held.is_empty() && !is_at_end) {
+            return None;
+        }
+        let operator = self.judge.clone()?;
+        let time = self.place.times.held()?;
+        self.told_time = Some(time);
+        let appended = || self.counts.appended.load(Ordering::Relaxed);
+        let now = self.held.front().map_or_else(appended, |held| held.appended);
+        let event = Told::Command(Command { operator, body: Arc::new(Held(time)), record: None });
+        Some(Poll::Told { now, event })
+    }
+
     /// How many rows of a frame, from the first, do not count; `None` where none does.
     fn judge(&mut self, frame: &RowFrame, appended: Micros) -> Option<usize> {
         let (head, marks) = (&frame.head, &frame.places.marks);
@@ -592,6 +608,9 @@ impl Source for Inbox {
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
         loop {
+            if let Some(told) = self.resumed() {
+                return Ok(told);
+            }
             if self.has_met {
                 return Ok(Poll::End);
             }
