@@ -165,8 +165,8 @@ fn check() {
             settled                0 moved,     0 targets, plan of    433 bytes (fcd3931a), state of    2770
             leaves                13 moved,     0 targets, plan of    487 bytes (f65863f1), state of    2593
             joins                  0 moved,     2 targets, plan of    461 bytes (a0bde7c1), state of    3014
-            loads                  0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4235
-            loads, all at once     0 moved,     3 targets, plan of    479 bytes (b8b6a158), state of    4235
+            loads                  0 moved,     2 targets, plan of    475 bytes (f6d38ee5), state of    4235
+            loads, all at once     0 moved,     2 targets, plan of    475 bytes (f6d38ee5), state of    4235
         "#]],
     );
     hold(
@@ -177,8 +177,8 @@ fn check() {
             settled                0 moved,     0 targets, plan of  75591 bytes (6df86bba), state of  340085
             leaves                20 moved,     0 targets, plan of  75750 bytes (5d72b08c), state of  339902
             joins                  0 moved,     2 targets, plan of  75623 bytes (11cabfc3), state of  340341
-            loads                  0 moved,    32 targets, plan of  76168 bytes (44ed10de), state of  605327
-            loads, all at once     0 moved,   308 targets, plan of  80504 bytes (1029cdac), state of  605327
+            loads                  0 moved,    32 targets, plan of  76167 bytes (03735175), state of  605327
+            loads, all at once     0 moved,   212 targets, plan of  79356 bytes (8964a611), state of  605327
         "#]],
     );
 }
