@@ -361,7 +361,7 @@ impl Asked {
     }
 
     /// What a look at the log says in time.
-    fn until<T>(&self, look: impl Fn(&State) -> Option<T>) -> Option<T> {
+    pub(super) fn until<T>(&self, look: impl Fn(&State) -> Option<T>) -> Option<T> {
         let since = Instant::now();
         loop {
             if let Some(found) = look(&self.member.state()) {
@@ -375,7 +375,7 @@ impl Asked {
     }
 }
 
-fn find<'a>(state: &'a State, job: &str) -> Result<(&'a Name, &'a Job), NotDone> {
+pub(super) fn find<'a>(state: &'a State, job: &str) -> Result<(&'a Name, &'a Job), NotDone> {
     state.jobs().find(|(name, _)| name.as_str() == job).ok_or_else(|| NotDone::NoJob {
         name: job.to_owned(),
         known: state.jobs().map(|(name, _)| name.to_string()).collect(),
@@ -394,7 +394,7 @@ fn queries_of<'a>(job: &'a CheckedJob, operator: &str) -> Result<&'a Arc<dyn Que
     })
 }
 
-fn not_said(what: &str) -> NotDone {
+pub(super) fn not_said(what: &str) -> NotDone {
     Error::external(format!("the control log has not said within {PATIENCE:?} {what}"))
         .with_retry(Retry::OutcomeUnknown)
         .with_hint("look at the brokers; it may still come about, and may be asked for again")

@@ -422,11 +422,16 @@ impl Inbox {
         if self.told_time.is_some() || (self.held.is_empty() && !is_at_end) {
             return None;
         }
-        let operator = self.judge.clone()?;
         let time = self.place.times.held()?;
-        self.told_time = Some(time);
         let appended = || self.counts.appended.load(Ordering::Relaxed);
         let now = self.held.front().map_or_else(appended, |held| held.appended);
+        self.hold(time, now)
+    }
+
+    /// Tells the job by what time rows are judged, at the time `now`; `None` where nobody judges.
+    fn hold(&mut self, time: Micros, now: Micros) -> Option<Poll> {
+        let operator = self.judge.clone()?;
+        self.told_time = Some(time);
         let event = Told::Command(Command { operator, body: Arc::new(Held(time)), record: None });
         Some(Poll::Told { now, event })
     }
@@ -508,10 +513,7 @@ impl Inbox {
                     break;
                 }
                 let now = held.appended;
-                self.told_time = Some(time);
-                let Some(operator) = self.judge.clone() else { continue };
-                let event = Told::Command(Command { operator, body: Arc::new(Held(time)), record: None });
-                return Ok(Some(Poll::Told { now, event }));
+                return Ok(self.hold(time, now));
             }
             let Some(held) = self.held.pop_front() else { break };
             self.consume(&held);

@@ -12,11 +12,11 @@ use thalweg_cluster::assign::explain;
 use thalweg_cluster::control::{Drain, Name, Record, Unit as UnitName};
 use thalweg_cluster::fold::{MAX_MEMBERS, Member as Seen, State};
 use thalweg_flow::JobState;
-use thalweg_types::{Error, Micros, Offset, Retry};
+use thalweg_types::{Micros, Offset};
 
 use super::actor::since;
 use super::answering::Post;
-use super::asked::Asked;
+use super::asked::{Asked, find, not_said};
 use super::door::Door;
 use super::inbox::InboxCounts;
 use super::member::Member;
@@ -29,12 +29,6 @@ use crate::cluster_view::{
     ReportSnapshot, StageSnapshot, UnitFigures, UnitLabels, UnitSnapshot,
 };
 use crate::job_file::CheckedJob;
-
-/// How long a record of ours may take until the log says what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// How often that is looked at.
-const GLANCE: Duration = Duration::from_millis(20);
 
 /// Plans whose authors are remembered: the one in force, and those after it that are void.
 const PLANS: usize = 64;
@@ -221,12 +215,7 @@ impl View {
 impl ClusterView for View {
     fn snapshot(&self, job: Option<&str>) -> Result<ClusterSnapshot, NotDone> {
         let state = self.member.state();
-        if let Some(job) = job
-            && !state.jobs().any(|(name, _)| name.as_str() == job)
-        {
-            let known = state.jobs().map(|(name, _)| name.to_string()).collect();
-            return Err(NotDone::NoJob { name: job.to_owned(), known });
-        }
+        job.map(|job| find(&state, job)).transpose()?;
         let failures = self.failures();
         let wanted = || state.units().filter(|(unit, _)| job.is_none_or(|job| unit.job.as_str() == job));
         let unit = |unit| unit_of(&state, unit, failures.get(unit).cloned());
@@ -309,30 +298,15 @@ impl ClusterView for View {
         if drains(&state) != Some(on) {
             self.member.append(Record::Drain(Drain { name: name.clone(), on }));
         }
-        let clock = self.member.clock();
-        let began = clock.read().steady;
-        loop {
-            let state = self.member.state();
-            match drains(&state) {
-                Some(drains) if drains == on => {
-                    let all = members(&state, |name| self.age(name));
-                    let found = all.into_iter().find(|member| member.name == node);
-                    return found.ok_or_else(|| no_node(&state, node));
-                }
-                None => return Err(no_node(&state, node)),
-                Some(_) if since(began, clock.read().steady) > PATIENCE => {
-                    let said = format!(
-                        "the control log has not said within {PATIENCE:?} that node {node:?} drains: {on}"
-                    );
-                    return Err(NotDone::Failed(
-                        Error::external(said).with_retry(Retry::OutcomeUnknown).with_hint(
-                            "look at the brokers; it may still come about, and may be asked for again",
-                        ),
-                    ));
-                }
-                Some(_) => std::thread::sleep(GLANCE),
-            }
-        }
+        let said = self.asked.until(|state| {
+            // Or the node has gone.
+            let is_done = drains(state) != Some(!on);
+            is_done.then(|| {
+                let mut all = members(state, |name| self.age(name)).into_iter();
+                all.find(|member| member.name == node).ok_or_else(|| no_node(state, node))
+            })
+        });
+        said.unwrap_or_else(|| Err(not_said(&format!("that node {node:?} drains: {on}"))))
     }
 
     fn run(&self, job: &CheckedJob, change: Change) -> Result<bool, NotDone> {
