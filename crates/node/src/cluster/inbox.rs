@@ -404,36 +404,16 @@ impl Inbox {
         self.counts.bytes.fetch_add(held.bytes as u64, Ordering::Relaxed);
     }
 
-    /// The time by which the rows of a message are judged, where the job has not been told it.
-    fn time_before(&self, held: &HeldMessage) -> Option<Micros> {
+    /// What judges the rows of a message, and by which time, where the job has not been told it. Until it has been told one,
+    /// what judges closes nothing (`StageOptions::is_held`).
+    fn held_before(&self, held: &HeldMessage) -> Option<(Arc<str>, Micros)> {
         let Frame::Rows(RowFrame { head, .. }) = &held.frame else { return None };
-        self.judge.as_ref()?;
+        let operator = self.judge.clone()?;
         if !self.wires.contains_key(&head.spec) || head.after > self.place.through.of(head.origin) {
             return None;
         }
         let time = self.place.times.after(self.senders, head.origin, head.task_time, held.appended);
-        time.filter(|_| time != self.told_time)
-    }
-
-    /// What the job is told first: the time by which rows were judged at the last commit. Without it the job would commit a
-    /// later one as its bound, and judge rows by that for ever.
-    fn resumed(&mut self) -> Option<Poll> {
-        let is_at_end = self.has_met || self.is_draining;
-        if self.told_time.is_some() || (self.held.is_empty() && !is_at_end) {
-            return None;
-        }
-        let time = self.place.times.held()?;
-        let appended = || self.counts.appended.load(Ordering::Relaxed);
-        let now = self.held.front().map_or_else(appended, |held| held.appended);
-        self.hold(time, now)
-    }
-
-    /// Tells the job by what time rows are judged, at the time `now`; `None` where nobody judges.
-    fn hold(&mut self, time: Micros, now: Micros) -> Option<Poll> {
-        let operator = self.judge.clone()?;
-        self.told_time = Some(time);
-        let event = Told::Command(Command { operator, body: Arc::new(Held(time)), record: None });
-        Some(Poll::Told { now, event })
+        time.filter(|_| time != self.told_time).map(|time| (operator, time))
     }
 
     /// How many rows of a frame, from the first, do not count; `None` where none does.
@@ -506,14 +486,15 @@ impl Inbox {
             if !frames.is_empty() && (!is_rows || bytes >= max_bytes || rows >= BLOCK_ROWS) {
                 break;
             }
-            if let Some(time) = self.time_before(held) {
+            if let Some((operator, time)) = self.held_before(held) {
                 // A block ends where the time does by which its rows are judged: wherever frames are put together, a row is
                 // judged by the same.
                 if !frames.is_empty() {
                     break;
                 }
-                let now = held.appended;
-                return Ok(self.hold(time, now));
+                self.told_time = Some(time);
+                let event = Told::Command(Command { operator, body: Arc::new(Held(time)), record: None });
+                return Ok(Some(Poll::Told { now: held.appended, event }));
             }
             let Some(held) = self.held.pop_front() else { break };
             self.consume(&held);
@@ -610,9 +591,6 @@ impl Source for Inbox {
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
         loop {
-            if let Some(told) = self.resumed() {
-                return Ok(told);
-            }
             if self.has_met {
                 return Ok(Poll::End);
             }

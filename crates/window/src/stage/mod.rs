@@ -109,6 +109,9 @@ pub struct StageOptions {
     pub tag_key: HashKey,
     /// What the stage has not been given. A stage that is restored goes on with that of its checkpoint.
     pub missed: Missed,
+    /// Records are judged by a time that others hold ([`Stage::hold`]): until they have said it, also after a restart, nothing
+    /// is closed that was not before.
+    pub is_held: bool,
 }
 
 /// Records that came before a stage was there.
@@ -135,6 +138,7 @@ impl Default for StageOptions {
             retention: None,
             tag_key: HashKey::draw(),
             missed: Missed::Nothing,
+            is_held: false,
         }
     }
 }

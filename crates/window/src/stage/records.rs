@@ -66,11 +66,15 @@ impl Records {
             let field = &schema.fields()[place];
             IdColumn { place, field: (field.name.clone(), field.data_type.to_string()) }
         });
+        let mut judge = Judge::new(options.lateness, options.late, options.dedup.map(|(_, span)| span));
+        if options.is_held {
+            judge.hold(Micros::MIN);
+        }
         Self {
             lateness: options.lateness,
             late: options.late,
             id_column,
-            judge: Judge::new(options.lateness, options.late, options.dedup.map(|(_, span)| span)),
+            judge,
             newest: None,
             reservoir: Reservoir::new(layout, store, options.chunk_rows, options.retention),
             is_stored: options.retention.is_some(),

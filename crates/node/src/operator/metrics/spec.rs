@@ -67,6 +67,11 @@ impl Form {
             Form::Last => count.saturating_sub(1)..count,
         }
     }
+
+    /// Whether other units send to it, and hold the time by which it judges.
+    fn is_held(self) -> bool {
+        matches!(self, Form::Link(1..) | Form::Last)
+    }
 }
 
 /// One stage and its queries.
@@ -209,6 +214,7 @@ pub(super) fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, misse
         dedup: spec.dedup,
         retention,
         missed,
+        is_held: spec.form.is_held(),
         ..StageOptions::default()
     }
 }

@@ -532,6 +532,26 @@ fn the_newest_record_outlives_a_restart_where_the_manifest_has_it() {
     }
 }
 
+#[test]
+fn a_stage_that_is_held_closes_nothing_after_a_restart_until_it_is_told_the_time() {
+    let options = StageOptions { is_held: true, lateness: 5 * SECOND, ..StageOptions::default() };
+    let mut world = World::new(&queries(&[("q", SUM)]), &options);
+    world.stage.hold(10 * SECOND);
+    world.answer(&[record("a", 10, 1.0), record("a", 60, 1.0)], 2);
+    for _ in 0..2 {
+        world.begin();
+        world.hand_over(usize::MAX);
+        assert!(world.commit());
+        // Whether or not a record has come since the last restart.
+        let manifest = Manifest::parse(&world.commit.as_ref().unwrap().manifest).unwrap();
+        assert_eq!((manifest.task_time, manifest.bound), (Some(60 * SECOND), Some(5 * SECOND)));
+        world.crash().unwrap();
+    }
+    world.stage.hold(10 * SECOND);
+    let answers = world.stage.answer(&batch(&[record("a", 6, 1.0), record("a", 4, 1.0)], 2)).unwrap();
+    assert_eq!(answers.late, [1]);
+}
+
 /// The pairs of a join have the order number of the record that completed them.
 #[test]
 fn records_of_one_order_number_stay_in_the_order_in_which_they_came() {
