@@ -68,8 +68,8 @@ pub use job_clock::PatientClock;
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{
-    CacheCounts, Command, InputId, InputOrder, JudgedCounts, Operator, Output, Parts, TableCounts, TaskInfo,
-    collect, collect_with_parts,
+    CacheCounts, Command, Held, InputId, InputOrder, JudgedCounts, Operator, Output, Parts, TableCounts,
+    TaskInfo, collect, collect_with_parts,
 };
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};

@@ -65,6 +65,11 @@ pub struct Command {
     pub record: Option<Bytes>,
 }
 
+/// The body of a command for tasks that judge records: they judge by this time where it is less than their own, as other
+/// units that send to them are no further ([`thalweg_types::Lateness::hold`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Held(pub Micros);
+
 impl Command {
     /// Asks nothing of anybody: it takes the place of a command in a replay.
     pub fn nothing() -> Self {

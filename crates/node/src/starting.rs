@@ -138,6 +138,7 @@ impl Adopted {
             backends,
             answers: AnswerCounts::default(),
             failing: FailingQueries::default(),
+            is_held: job.is_held,
         };
         let is_of_job = |skip: &&Skip| job.sources.iter().any(|source| *source.name == *skip.source);
         let skips: Vec<Skip> = skips.iter().filter(is_of_job).cloned().collect();

@@ -62,10 +62,15 @@ impl Lateness {
         self.held = self.held.max(Some(time));
     }
 
-    /// The time by which records are judged at task time `now`, less what is allowed.
+    /// The time by which records are judged at task time `now`: that, where others do not hold it. It never goes back, and
+    /// whatever waits for a time waits for this one.
+    pub fn reached(&self, now: Micros) -> Micros {
+        self.held.map_or(now, |held| held.max(now.saturating_sub(CATCH_UP)).min(now))
+    }
+
+    /// The same less what is allowed.
     pub fn closed(&self, now: Micros) -> Micros {
-        let held = self.held.map_or(now, |held| held.max(now.saturating_sub(CATCH_UP)).min(now));
-        held.saturating_sub(self.allowed)
+        self.reached(now).saturating_sub(self.allowed)
     }
 
     pub fn allowed(&self) -> Micros {

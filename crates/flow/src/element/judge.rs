@@ -137,6 +137,16 @@ impl Judge {
         })
     }
 
+    /// See [`Lateness::hold`].
+    pub(super) fn hold(&mut self, time: Micros) {
+        self.inputs.iter_mut().for_each(|input| input.lateness.hold(time));
+    }
+
+    /// See [`Lateness::reached`]: the same for all inputs.
+    pub(super) fn reached(&self, now: Micros) -> Micros {
+        self.inputs.first().map_or(now, |input| input.lateness.reached(now))
+    }
+
     /// By input, the time below which records are late whatever `lateness` a later run has.
     pub(super) fn bounds(&self, time: Option<Micros>) -> Vec<Micros> {
         self.inputs.iter().map(|input| time.map_or(Micros::MIN, |time| input.lateness.bound(time))).collect()

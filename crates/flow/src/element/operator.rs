@@ -15,7 +15,7 @@ use super::{
     OutputPolicy, Turn,
 };
 use crate::record::{Column, Feed, Rows};
-use crate::{CacheCounts, Emit, InputId, JudgedCounts, Operator, Output, Packer, Row};
+use crate::{CacheCounts, Command, Emit, Held, InputId, JudgedCounts, Operator, Output, Packer, Row};
 
 /// What one call saves of a frozen cycle: a tenth of the millisecond for which a marker may stop a task, or two.
 const SLICE: Slice = Slice { keys: 1024, bytes: 64 * 1024 };
@@ -45,6 +45,8 @@ pub struct Elements<E: Element> {
     /// The tick before the last marker.
     marked_at: Option<Micros>,
     is_hastened: bool,
+    /// A tick has come in this cycle.
+    has_ticked: bool,
     /// Brings elements in after a restart.
     pub(super) filling: Option<Filling>,
 }
@@ -58,7 +60,10 @@ pub(super) struct Core<E: Element> {
     expiry: Option<Expiry>,
     judge: Judge,
     lists: Lists,
+    /// Task time.
     time: Option<Micros>,
+    /// How far that is for elements: what waits for a time waits for this one ([`thalweg_types::Lateness::reached`]).
+    reached: Option<Micros>,
     now: Option<Micros>,
     /// Of the rows ahead: their elements, and what else they need.
     ahead: Ahead,
@@ -124,6 +129,7 @@ impl<E: Element> Elements<E> {
                 judge,
                 lists,
                 time,
+                reached: time,
                 now,
                 ahead: Ahead::default(),
                 more: Ahead::default(),
@@ -137,6 +143,7 @@ impl<E: Element> Elements<E> {
             records: 0,
             marked_at: now,
             is_hastened: false,
+            has_ticked: false,
             filling,
         })
     }
@@ -155,6 +162,16 @@ impl<E: Element> Elements<E> {
         let (bounds, newest) = self.core.judge.committed();
         self.core.judge = Judge::new(inputs, rules, (&bounds, newest), refused)?;
         Ok(self)
+    }
+
+    /// Has records judged by a time that others hold ([`Held`]): until they have said it, also after a restart, nothing more is
+    /// late.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        let core = &mut self.core;
+        core.judge.hold(Micros::MIN);
+        core.reached = core.time.map(|time| core.judge.reached(time));
+        self
     }
 
     /// Takes over the finds of a scan of the back end: this number of blocks, if there are as many by now.
@@ -245,13 +262,17 @@ impl<E: Element> Operator for Elements<E> {
         self.marked_at.get_or_insert(now);
         let core = &mut self.core;
         self.feed.between(out, |emit| core.tick(now, emit))?;
-        core.look_at_idle()?;
-        core.judge.drop_ids(core.time, &mut core.cache, &mut core.lists)?;
+        core.let_go()?;
+        self.has_ticked = true;
         self.keep_pace(out);
         self.fill(FILL_AT_TICK)
     }
 
     fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        // A job that is told its order may have no ticks.
+        if !std::mem::take(&mut self.has_ticked) {
+            self.core.let_go()?;
+        }
         let earlier = self.core.cache.begin_cycle(cycle);
         if let Some(earlier) = earlier {
             self.hand_over(earlier, out);
@@ -262,6 +283,13 @@ impl<E: Element> Operator for Elements<E> {
         self.marked = Some(manifest.encode().into());
         (self.records, self.marked_at, self.is_hastened) = (0, self.core.now, false);
         self.keep_pace(out);
+        Ok(())
+    }
+
+    fn command(&mut self, command: &Command, _: &mut Output<'_>) -> Result<(), Error> {
+        if let Some(Held(time)) = command.body.downcast_ref() {
+            self.core.judge.hold(*time);
+        }
         Ok(())
     }
 
@@ -347,9 +375,14 @@ impl<E: Element> Rows for Core<E> {
         if self.time != Some(time) {
             self.time = Some(time);
             self.judge.moved_by(record);
-            self.wake_until(time, out)?;
         }
-        self.touch(number, time, record, out)
+        // Others may hold it back, or let it go on with a record that moves nothing.
+        let reached = self.judge.reached(time);
+        if self.reached < Some(reached) {
+            self.reached = Some(reached);
+            self.wake_until(reached, out)?;
+        }
+        self.touch(number, reached, record, out)
     }
 }
 
@@ -412,13 +445,13 @@ impl<E: Element> Core<E> {
 
     /// Wakes all that wait, as if time had passed from one to the next; what they ask for then is not followed.
     fn wake_all(&mut self, out: &mut Emit<'_>) -> Result<(), Error> {
-        let time = self.time;
+        let reached = self.reached;
         for (due, list) in std::mem::take(&mut self.lists.wakes) {
-            self.time = time.max(Some(due));
+            self.reached = reached.max(Some(due));
             self.wake_list(due, list, out)?;
         }
         // No record has moved it: an element that waits for a tick has not expired.
-        self.time = time;
+        self.reached = reached;
         Ok(())
     }
 
@@ -465,7 +498,7 @@ impl<E: Element> Core<E> {
         more.clear();
         visited.find(0, more, cache)?;
         // Elements come with records, and records with a time.
-        let time = self.time.unwrap_or(Micros::MIN);
+        let time = self.reached.unwrap_or(Micros::MIN);
         for number in 0..visited.ends.len() {
             visited.warm(number, cache);
             let key = visited.key(number);
@@ -493,7 +526,7 @@ impl<E: Element> Core<E> {
     /// stay away.
     fn fill(&mut self, found: &Changes) -> Result<bool, Error> {
         let unloads = self.expiry.filter(|expiry| expiry.on == OnExpiry::Unload);
-        let until = self.time.zip(unloads).map(|(time, expiry)| time.saturating_sub(expiry.after));
+        let until = self.reached.zip(unloads).map(|(time, expiry)| time.saturating_sub(expiry.after));
         for change in found {
             let Some(bytes) = change.value else { continue };
             let is_idle = until.is_some_and(|until| entry::touched(bytes).is_some_and(|at| at <= until));
@@ -504,9 +537,15 @@ impl<E: Element> Core<E> {
         Ok(true)
     }
 
+    /// Lets some of what is needed no more leave memory. It changes nothing that an element sees.
+    fn let_go(&mut self) -> Result<(), Error> {
+        self.look_at_idle()?;
+        self.judge.drop_ids(self.time, &mut self.cache, &mut self.lists)
+    }
+
     /// Forgets elements whose time to live has passed, or lets them leave memory: some of them, at a tick.
     fn look_at_idle(&mut self) -> Result<(), Error> {
-        let (Some(time), Some(expiry)) = (self.time, self.expiry) else { return Ok(()) };
+        let (Some(time), Some(expiry)) = (self.reached, self.expiry) else { return Ok(()) };
         if expiry.on == OnExpiry::Unload {
             self.cache.unload(time.saturating_sub(expiry.after), UNLOADS);
             return Ok(());

@@ -800,6 +800,7 @@ sinks:
             backends: Backends::unused(&job.state),
             answers: AnswerCounts::default(),
             failing: Default::default(),
+            is_held: false,
         };
         let built = crate::graph::build(&job, &folder, &services, &[], Some(&mut store)).unwrap();
         Begun { disk, fs, store, built }

@@ -5,11 +5,6 @@ use thalweg_types::{DataType, Micros, RecordPlace, Schema, format_duration, form
 /// Field of an answer that names those who refused its record as late, as a list of texts.
 pub const LATE: &str = "late";
 
-/// A command for tasks that judge records: they judge by this time where it is less than their own, as other units that send
-/// to the stage are no further.
-#[derive(Clone, Copy, Debug)]
-pub struct Held(pub Micros);
-
 /// The place of that field, if the records have it.
 pub fn late_place(schema: &Schema) -> Option<usize> {
     let names = DataType::List(Box::new(DataType::String));

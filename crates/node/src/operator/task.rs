@@ -66,6 +66,8 @@ pub struct Services {
     pub answers: AnswerCounts,
     /// Receives failures of queries that were added to the job.
     pub failing: FailingQueries,
+    /// Records are judged by a time that others hold ([`thalweg_flow::Held`]), and until they have said it nothing is closed.
+    pub is_held: bool,
 }
 
 /// How many records each operator of a running job has answered.

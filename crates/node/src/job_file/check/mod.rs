@@ -57,6 +57,9 @@ pub struct CheckedJob {
     pub(crate) plugins: Operators,
     /// It is the part of a job where records enter: they are answered elsewhere.
     pub(crate) is_door: bool,
+    /// It is the part of a job to which other units send, and these hold the time by which it judges
+    /// ([`thalweg_flow::Held`]).
+    pub(crate) is_held: bool,
 }
 
 impl CheckedJob {
@@ -182,6 +185,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
         json: to_json(root),
         plugins: options.operators.clone(),
         is_door: false,
+        is_held: false,
     })
 }
 

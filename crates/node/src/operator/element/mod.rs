@@ -255,7 +255,8 @@ impl Prepared {
                 let shared = Arc::clone(&shared);
                 let elements =
                     Elements::<E>::new(shared, &inputs, &schemas, &plan.keys, plan.settings, state)?;
-                Ok(Box::new(elements.judged(&inputs, &lines.rules, lines.writer()?)?))
+                let elements = elements.judged(&inputs, &lines.rules, lines.writer()?)?;
+                Ok(Box::new(if context.services.is_held { elements.held() } else { elements }))
             }),
         };
         Self {

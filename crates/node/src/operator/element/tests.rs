@@ -97,6 +97,7 @@ impl<'a> Task<'a> {
             shares: Shares::of(job),
             answers: AnswerCounts::default(),
             failing: Default::default(),
+            is_held: false,
         };
         let context = TaskContext {
             info: &info,

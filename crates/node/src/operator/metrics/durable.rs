@@ -13,7 +13,7 @@ use thalweg_flow::{CyclePart, Output};
 use thalweg_state::{Backend, Block, Changes, Filling, Version, write_changes};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
-use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, is_group};
+use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, StageOptions, is_group};
 
 use super::spec::{MetricsSpec, StageQuery, StageSpec, plan_stage, stage_options};
 use crate::job_file::Recovery;
@@ -256,14 +256,15 @@ pub(super) fn open(
     stage: &StageSpec,
 ) -> Result<(Stage, DurableStage), Error> {
     let queries: Vec<&StageQuery> = stage.queries.iter().collect();
-    let options = stage_options(spec, context.services.state.retention, stage.missed);
+    let services = context.services;
+    let options = stage_options(spec, services.state.retention, stage.missed);
+    let options = StageOptions { is_held: services.is_held, ..options };
     let position = match &resume.position {
         None => None,
         Some(bytes) => Some(Position::of_bytes(bytes).ok_or_else(|| {
             Error::corrupt(format!("the commit record holds no checkpoint of task {}", context.info.index))
         })?),
     };
-    let services = context.services;
     let version = position.as_ref().map(|position| &position.version);
     let backend: Arc<dyn Backend> = services.backends.open(context, version)?.into();
     let mut durable = DurableStage::new(Arc::clone(&backend), resume.cycle);

@@ -67,11 +67,6 @@ impl Form {
             Form::Last => count.saturating_sub(1)..count,
         }
     }
-
-    /// Whether other units send to it, and hold the time by which it judges.
-    fn is_held(self) -> bool {
-        matches!(self, Form::Link(1..) | Form::Last)
-    }
 }
 
 /// One stage and its queries.
@@ -195,6 +190,7 @@ pub(super) fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
                 ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
                 let store = durable::open_store(context, None)?;
                 let options = stage_options(&spec, services.state.retention, Missed::Nothing);
+                let options = StageOptions { is_held: services.is_held, ..options };
                 (plan_stage(&spec, &queries, store, options)?, None)
             }
         };
@@ -214,7 +210,6 @@ pub(super) fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, misse
         dedup: spec.dedup,
         retention,
         missed,
-        is_held: spec.form.is_held(),
         ..StageOptions::default()
     }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::{ArrayRef, BooleanArray, StringViewArray, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, SchemaRef};
-use thalweg_flow::{CacheCounts, Command, InputId, JudgedCounts, Operator, Output};
+use thalweg_flow::{CacheCounts, Command, Held, InputId, JudgedCounts, Operator, Output};
 use thalweg_types::{Batch, DataType, Error, Micros, RecordPlace, Schema, Seqs};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, CacheStats, Stage};
 
-use super::super::late::{Held, LateRecord, late_reason};
+use super::super::late::{LateRecord, late_reason};
 use super::durable::DurableStage;
 use super::message::{self, Said};
 use super::spec::plan_query;
