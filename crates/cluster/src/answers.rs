@@ -2,7 +2,7 @@
 //!
 //! Layout (little-endian): magic 3, version 1, CRC-32 of all other bytes 4, incarnation 8, number of answers as a varint;
 //! then of each its request less that of the one before, zigzag, the length of its line, and the line. A request is a
-//! number that the door gave, and a line a record as JSON, without its end.
+//! number that the door gave, and a line a record as JSON, without its end; an empty line says that the record has no answer.
 //!
 //! A message without answers is a *refusal*: a unit has dropped rows of this incarnation, as rows before them have not come,
 //! and takes none of it any more. The door goes on as another one.

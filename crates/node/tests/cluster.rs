@@ -60,6 +60,40 @@ operators:
 sinks: { out: { type: 'null', input: features } }
 ";
 
+/// The same queries in two operators, of which one reads the other and is a chain itself.
+const LINE: &str = "
+name: j
+sources:
+  records:
+    type: http
+    time: t
+    max_ahead: none
+    lateness: 1h
+    reply: shops
+    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
+operators:
+  cards:
+    type: metrics
+    input: records
+    partition_by: [card]
+    partitions: 8
+    queries:
+      by_card: SELECT count(*) AS c, sum(n) AS s, count(DISTINCT shop) AS d FROM records GROUP BY card OVER SLIDING 1 HOUR
+  counted:
+    type: filter
+    input: cards
+    where: by_card.c > 0
+  shops:
+    type: metrics
+    input: counted
+    partition_by: [shop]
+    partitions: 8
+    queries:
+      all: SELECT count(*) AS c, sum(n) AS s FROM counted OVER SLIDING 1 HOUR
+      by_shop: SELECT count(*) AS c, last(n) AS l FROM counted GROUP BY shop OVER SLIDING 1 HOUR
+sinks: { out: { type: 'null', input: shops } }
+";
+
 struct Site {
     folder: tempfile::TempDir,
     bus: MemoryBus,
@@ -361,9 +395,19 @@ impl ChainRecount {
 
 #[test]
 fn a_record_goes_through_the_stages_of_all_keys_once_whoever_dies() {
+    goes_through(CHAIN, ["features"; 3]);
+}
+
+#[test]
+fn a_record_goes_through_operators_in_line_once_whoever_dies() {
+    goes_through(LINE, ["cards", "shops", "shops"]);
+}
+
+/// `operators` have the queries of cards, of shops and of all.
+fn goes_through(job: &str, operators: [&str; 3]) {
     let site = Site::new();
     let a = site.join("a");
-    a.submit(CHAIN);
+    a.submit(job);
     eventually("a alone has all", || a.are_spread(17, &["a"]) && a.has_door());
     let mut recount = ChainRecount::default();
     recount.round(&a, 1);
@@ -401,23 +445,82 @@ fn a_record_goes_through_the_stages_of_all_keys_once_whoever_dies() {
     // Present values are where their keys are, of each stage.
     let peers = [&a, &c];
     for (card, (count, sum, shops)) in &recount.cards {
-        let value = present(&peers, "by_card", &[("card", &format!("c{card}"))]);
+        let value = present(&peers, operators[0], "by_card", &[("card", &format!("c{card}"))]);
         assert_eq!(value, serde_json::json!({ "c": count, "s": sum, "d": shops.len() }), "card {card}");
     }
     for (shop, count) in &recount.shops {
-        assert_eq!(present(&peers, "by_shop", &[("shop", &format!("s{shop}"))])["c"], *count, "shop {shop}");
+        let value = present(&peers, operators[1], "by_shop", &[("shop", &format!("s{shop}"))]);
+        assert_eq!(value["c"], *count, "shop {shop}");
     }
-    let all = present(&peers, "all", &[]);
+    let all = present(&peers, operators[2], "all", &[]);
     assert_eq!(all, serde_json::json!({ "c": recount.count, "s": recount.sum }));
-    let wrong = a.cluster.view().present("j", "features", "by_shop", &[], None);
+    let wrong = a.cluster.view().present("j", operators[1], "by_shop", &[], None);
     assert!(matches!(wrong, Err(NotDone::Query(_))), "{wrong:?}");
 }
 
+#[test]
+fn an_operator_answers_whose_rows_go_on_to_another_one() {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit(&LINE.replace("    reply: shops\n", ""));
+    let b = site.join("b");
+    eventually("units on both", || {
+        [&a, &b].iter().all(|peer| peer.are_spread(17, &["a", "b"]) && peer.has_door())
+    });
+    let peers = [&a, &b];
+    for round in 1..=20_i64 {
+        let lines = (0..5).map(|card| {
+            format!("{{\"n\":{round},\"t\":{},\"card\":\"c{card}\",\"shop\":\"s1\"}}\n", TIME + round)
+        });
+        let answers = peers[(round % 2) as usize].post_lines(lines.collect()).expect("answers");
+        for answer in &answers {
+            let answer: serde_json::Value = serde_json::from_str(answer).unwrap();
+            assert_eq!(
+                (&answer["by_card"]["c"], &answer["by_shop"]),
+                (&round.into(), &serde_json::Value::Null)
+            );
+        }
+        assert_eq!(answers.len(), 5);
+    }
+    let value = || present(&peers, "shops", "by_shop", &[("shop", "s1")])["c"].as_i64().unwrap_or(0);
+    eventually("all have come to their shop", || value() >= 100);
+    assert_eq!(value(), 100);
+}
+
+#[test]
+fn a_record_that_goes_no_further_has_no_answer_at_once() {
+    // The first record of each card is left out, above the last key or below it.
+    let above = LINE.replace("by_card.c > 0", "by_card.c > 1");
+    let below = LINE
+        .replace("reply: shops", "reply: late")
+        .replace("sinks:", "  late: { type: filter, input: shops, where: by_card.c > 1 }\nsinks:");
+    for job in [above, below] {
+        let site = Site::new();
+        let a = site.join("a");
+        a.submit(&job);
+        eventually("units", || a.are_spread(17, &["a"]) && a.has_door());
+        for round in 0..3_i64 {
+            let lines = (0..4).map(|card| {
+                format!("{{\"n\":{round},\"t\":{},\"card\":\"c{card}\",\"shop\":\"s1\"}}\n", TIME + round)
+            });
+            let answers = a.post_lines(lines.collect()).expect("answers");
+            assert_eq!(answers.len(), 4);
+            for line in answers {
+                let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+                match round {
+                    0 => assert_eq!(line["error"]["code"], "no_answer", "{line}"),
+                    _ => assert_eq!(line["by_card"]["c"], round + 1, "{line}"),
+                }
+            }
+        }
+    }
+}
+
 /// Asks all nodes for a present value: one has it, and the others know which.
-fn present(peers: &[&Peer], query: &str, key: &[(&str, &str)]) -> serde_json::Value {
+fn present(peers: &[&Peer], operator: &str, query: &str, key: &[(&str, &str)]) -> serde_json::Value {
     let key: Vec<KeyOf> =
         key.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect();
-    let ask = |peer: &Peer| peer.cluster.view().present("j", "features", query, &key, None).unwrap();
+    let ask = |peer: &Peer| peer.cluster.view().present("j", operator, query, &key, None).unwrap();
     let (mut here, mut elsewhere) = (Vec::new(), BTreeSet::new());
     for peer in peers {
         match ask(peer) {

@@ -271,6 +271,65 @@ sinks:
   out: { type: collect, input: features }
 ";
 
+/// The same queries in two operators, of which the second reads what a filter leaves of the first: all.
+const LINE: &str = "
+name: j
+sources:
+  records:
+    type: file
+    path: DIR/records.csv
+    format: csv
+    time: t
+    lateness: 5s
+    schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
+operators:
+  features:
+    type: metrics
+    input: records
+    partition_by: [card]
+    partitions: 4
+    queries:
+      sliding: SELECT sum(amount) AS s, count(*) AS c, avg(amount) AS a FROM records GROUP BY card OVER SLIDING 30 SECONDS
+      rows: SELECT first(amount) AS f, prev(amount) AS p FROM records GROUP BY card OVER ROWS 3
+  counted: { type: filter, input: features, where: sliding.c > 0 }
+  more:
+    type: metrics
+    input: counted
+    partition_by: [id]
+    partitions: 4
+    queries:
+      shops: SELECT count(*) AS c, sum(n) AS s FROM counted GROUP BY id OVER INFINITE
+sinks:
+  out: { type: collect, input: more }
+";
+
+/// A join of two inputs, which are made of what the first operator says.
+const PAIRS: &str = "
+name: j
+sources:
+  records:
+    type: file
+    path: DIR/records.csv
+    format: csv
+    time: t
+    lateness: 5s
+    schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
+operators:
+  features:
+    type: metrics
+    input: records
+    partition_by: [card]
+    partitions: 4
+    queries: { sliding: SELECT count(*) AS c FROM records GROUP BY card OVER SLIDING 30 SECONDS }
+  large: { type: filter, input: features, where: amount > 0 }
+  left: { type: map, input: large, keep: [id], select: { a: n } }
+  right: { type: map, input: large.rest, keep: [id], select: { b: n } }
+  pairs: { type: join, input: [left, right], key: id, within: 2s, partitions: 4 }
+  numbered: { type: map, input: pairs, select: { n: a * 100000 + b } }
+sinks:
+  out: { type: collect, input: numbered }
+";
+
 /// All stages of a job on a node, which is new each time over the same folder: one, or the two of a chain.
 struct Chain {
     stages: Vec<Units>,
@@ -295,7 +354,7 @@ impl Chain {
             let (folder, bus) = (Arc::clone(&folder), Arc::clone(&bus) as _);
             Units::open(folder, place, bus, topic, carrier, options.clone()).unwrap()
         };
-        let stages = match world.job == CHAIN {
+        let stages = match [CHAIN, LINE, PAIRS].contains(&&*world.job) {
             true => vec![open(0, TOPIC, Some(Arc::clone(&carrier))), open(1, NEXT, None)],
             false => vec![open(0, TOPIC, None)],
         };
@@ -360,9 +419,9 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
     // Producers that wait, give up a message and write the next one, or write one of which they hear that it was not.
     let faults =
         Faults { delays: 600, lost_acknowledgements: 4, given_up: 4, doubles: 40, ..Faults::default() };
-    for seed in 0..6 {
+    for (seed, job) in (0..8).zip([CHAIN, LINE].into_iter().cycle()) {
         let mut rng = Rng::with_seed(seed);
-        let world = World::of(CHAIN, seed);
+        let world = World::of(job, seed);
         let mut time = 1_700_000_000_000_i64;
         let records: Vec<Record> = (0..3_000)
             .map(|n| {
@@ -444,7 +503,10 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
         for (n, answer) in &answers {
             assert!(!answer.contains("late"), "seed {seed}: {answer}");
             // What the first stage said is what one node says, to the bit.
-            let of_cards = |line: &str| line[line.find("\"sliding\"").unwrap()..].to_owned();
+            let of_cards = |line: &str| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                [line["sliding"].to_string(), line["rows"].to_string()]
+            };
             assert_eq!(of_cards(answer), of_cards(&expected[n]), "seed {seed}: record {n}");
             counts.entry(records[*n as usize].id).or_default().push(number(answer, "shops", "c"));
         }
@@ -469,6 +531,65 @@ fn rows_of_a_chain_count_once_in_each_stage_whichever_unit_is_killed_or_away() {
         duplicates > 0 && failures > 0,
         "nothing was disturbed: {duplicates} duplicates, {failures} failures"
     );
+}
+
+#[test]
+fn rows_of_two_inputs_of_a_later_stage_meet_once_whichever_unit_is_killed() {
+    for seed in 0..4 {
+        let mut rng = Rng::with_seed(seed);
+        let world = World::of(PAIRS, seed);
+        let mut time = 1_700_000_000_000_i64;
+        let records: Vec<Record> = (0..2_000)
+            .map(|n| {
+                time += rng.i64(0..400);
+                let (t, id) = (time - rng.i64(0..3_000), rng.i64(0..7));
+                let card = format!("card {}", rng.u8(0..9));
+                Record { n, t, id, card, amount: f64::from(rng.i32(-1_000_000..1_000_000)) }
+            })
+            .collect();
+        let expected = world.embedded(&records);
+        assert!(expected.len() > 1_000, "{} pairs", expected.len());
+        world.send(&mut rng, &records);
+        let start = |chain: &Chain, stages: &[usize]| {
+            for stage in stages {
+                (0..PARTITIONS).for_each(|partition| drop(chain.start(*stage, partition)));
+            }
+        };
+        let is_read = |chain: &Chain, stage: usize, topic: &str| {
+            let units = chain.stages[stage].list();
+            units.iter().all(|unit| position(unit) == world.end(topic, unit.partition))
+        };
+        let stop = |chain: &Chain, stage: usize| {
+            for partition in 0..PARTITIONS {
+                assert_eq!(chain.stages[stage].stop(partition).unwrap().unwrap().state, JobState::Done);
+            }
+        };
+        for _ in 0..4 {
+            let chain = Chain::new(&world, "units", &world.units, &mut rng);
+            start(&chain, &[0, 1]);
+            let (until, begun) = (rng.u64(1..60), Instant::now());
+            eventually("some rows for the join", || {
+                let frames = chain.carrier.counts.frames.load(Ordering::Relaxed);
+                frames >= until || begun.elapsed() > Duration::from_millis(100)
+            });
+        }
+        let chain = Chain::new(&world, "units", &world.units, &mut rng);
+        start(&chain, &[0, 1]);
+        eventually("the end of the first stage's log", || is_read(&chain, 0, TOPIC));
+        stop(&chain, 0);
+        eventually("the end of the second stage's log", || is_read(&chain, 1, NEXT));
+        stop(&chain, 1);
+        drop(chain);
+        let pairs = world.units.0.lock().unwrap().clone();
+        assert_eq!(pairs, expected, "seed {seed}");
+        // The log of the join, read again by units that nobody disturbs.
+        let again = Collected::default();
+        let chain = Chain::new(&world, "again", &again, &mut rng);
+        start(&chain, &[1]);
+        eventually("all again", || is_read(&chain, 1, NEXT));
+        stop(&chain, 1);
+        assert_eq!(*again.0.lock().unwrap(), pairs, "seed {seed}");
+    }
 }
 
 /// A chain under producers that fail, and then under none that do: gaps that units of the second stage saw, and units of the
@@ -811,9 +932,17 @@ fn a_job_is_refused_that_cannot_be_cut() {
     };
     let two = JOB.replace(
         "sinks:\n",
-        "  more:\n    type: metrics\n    input: features\n    partition_by: [id]\n    queries: { k: SELECT count(*) AS k FROM features GROUP BY id OVER INFINITE }\nsinks:\n",
+        "  more:\n    type: metrics\n    input: records\n    partition_by: [id]\n    queries: { k: SELECT count(*) AS k FROM records GROUP BY id OVER INFINITE }\nsinks:\n",
     );
-    assert_eq!(why(&two), "operators \"features\", \"more\" have keys, and one of a job may so far");
+    assert_eq!(
+        why(&two),
+        "operators \"features\" and \"more\" have keys, and neither reads what the other makes"
+    );
+    let both = PAIRS.replace(
+        "sinks:\n",
+        "  again: { type: map, input: numbered, keep: [n], select: { id: n } }\n  both: { type: join, input: [left, again], key: id, within: 1s }\nsinks:\n",
+    );
+    assert!(why(&both).contains("operator \"both\" reads \"left\", which is above the key of \"pairs\""));
     let above = JOB.replace("sinks:\n", "sinks:\n  raw: { type: collect, input: records }\n");
     assert_eq!(why(&above), "sink \"raw\" reads \"records\", which is above the key of \"features\"");
     let none = JOB[..JOB.find("operators:").unwrap()].to_owned()

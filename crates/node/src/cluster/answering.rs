@@ -16,9 +16,9 @@ use thalweg_cluster::frame::{Door, Reply};
 use thalweg_connect::format::ndjson::RecordLines;
 use thalweg_flow::{Clock, InputId, Operator, Output};
 use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
-use thalweg_types::{Batch, Error, Micros, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
-use super::arrived::Arrived;
+use super::arrived::{Arrived, Asker};
 use super::inbox::TakenFrame;
 
 /// Nobody waits for the answer to a row that the broker appended so long ago: a unit that reads its log again does not send
@@ -153,63 +153,97 @@ impl Post {
 /// Answers for a door, and how many they are.
 type Open = (Arc<Door>, AnswersBuilder, u64);
 
-/// The sink at the end of a unit.
-pub(super) struct AnsweringSink {
+/// Lines for doors, about records that a unit has been told.
+pub(super) struct Letters {
     arrived: Arc<Arrived>,
     post: Arc<Post>,
     is_active: Arc<AtomicBool>,
-    lines: RecordLines,
     /// By node and incarnation of the door.
     open: BTreeMap<(Box<str>, u64), Open>,
 }
 
-impl AnsweringSink {
+impl Letters {
     pub(super) fn new(arrived: Arc<Arrived>, post: Arc<Post>, is_active: Arc<AtomicBool>) -> Self {
-        Self { arrived, post, is_active, lines: RecordLines::default(), open: BTreeMap::new() }
+        Self { arrived, post, is_active, open: BTreeMap::new() }
     }
 
-    fn answer(&mut self, batch: &Batch, wanted: &[(u32, Reply)]) {
-        let Self { lines, open, post, .. } = self;
-        let mut replies = wanted.iter();
-        lines.for_each(batch.records(), wanted.iter().map(|(row, _)| *row), |_, line| {
-            let Some((_, reply)) = replies.next() else { return };
-            let key = (reply.door.node.clone(), reply.door.incarnation);
-            let new = || (Arc::clone(&reply.door), AnswersBuilder::new(), 0);
-            let (_, answers, count) = open.entry(key.clone()).or_insert_with(new);
-            answers.push(reply.request, line);
-            *count += 1;
-            if answers.len() > MESSAGE
-                && let Some((door, answers, count)) = open.remove(&key)
-            {
-                post.send(&door, answers, count);
+    /// Whether a client may wait for answers to some of these rows, and hears from here.
+    fn is_waited_for(&self, range: SeqRange) -> bool {
+        // Relaxed: that an answer is sent twice or never does no harm.
+        self.is_active.load(Ordering::Relaxed) && self.arrived.is_waited_for(range)
+    }
+
+    fn add(&mut self, reply: &Reply, line: &[u8]) {
+        let key = (reply.door.node.clone(), reply.door.incarnation);
+        let new = || (Arc::clone(&reply.door), AnswersBuilder::new(), 0);
+        let (_, answers, count) = self.open.entry(key.clone()).or_insert_with(new);
+        answers.push(reply.request, line);
+        *count += 1;
+        if answers.len() > MESSAGE
+            && let Some((door, answers, count)) = self.open.remove(&key)
+        {
+            self.post.send(&door, answers, count);
+        }
+    }
+
+    /// Says of the records in `range` that none but `heard` has an answer: what was made of the others ends here.
+    pub(super) fn decline_others(&mut self, range: SeqRange, heard: &mut Vec<Seq>) {
+        if self.is_waited_for(range) {
+            heard.sort_unstable();
+            for (seq, reply) in self.arrived.replies_in(range) {
+                if heard.binary_search(&seq).is_err() {
+                    self.add(&reply, b"");
+                }
             }
-        });
+        }
+        heard.clear();
+    }
+
+    pub(super) fn send(&mut self) {
+        for (door, answers, count) in std::mem::take(&mut self.open).into_values() {
+            self.post.send(&door, answers, count);
+        }
+    }
+}
+
+/// The sink at the end of a unit.
+pub(super) struct AnsweringSink {
+    letters: Letters,
+    lines: RecordLines,
+    /// Records of the present range that have an answer.
+    answered: Vec<Seq>,
+}
+
+impl AnsweringSink {
+    pub(super) fn new(letters: Letters) -> Self {
+        Self { letters, lines: RecordLines::default(), answered: Vec::new() }
     }
 }
 
 impl Operator for AnsweringSink {
     fn process(&mut self, input: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
         // Its input 1 are rejects of the source, which has none.
-        // Relaxed: that an answer is sent twice or never does no harm.
-        let answers = input.port == 0 && self.is_active.load(Ordering::Relaxed);
-        if answers && self.arrived.is_any_in(batch.range()) {
-            let mut walk = self.arrived.walk();
+        if input.port == 0 && self.letters.is_waited_for(batch.range()) {
+            let mut walk = self.letters.arrived.walk();
             let wanted = batch.row_numbers();
             let wanted = wanted.filter_map(|row| Some((row, walk.at(batch.seq(row))?.reply?)));
             let wanted: Vec<(u32, Reply)> = wanted.collect();
             drop(walk);
-            if !wanted.is_empty() {
-                self.answer(&batch, &wanted);
-            }
+            self.answered.extend(wanted.iter().map(|(row, _)| batch.seq(*row)));
+            let (mut replies, letters) = (wanted.iter(), &mut self.letters);
+            self.lines.for_each(batch.records(), wanted.iter().map(|(row, _)| *row), |_, line| {
+                if let Some((_, reply)) = replies.next() {
+                    letters.add(reply, line);
+                }
+            });
         }
         Ok(())
     }
 
     fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
-        for (door, answers, count) in std::mem::take(&mut self.open).into_values() {
-            self.post.send(&door, answers, count);
-        }
-        self.arrived.forget(range.end);
+        self.letters.decline_others(range, &mut self.answered);
+        self.letters.send();
+        self.letters.arrived.forget(Asker::Answers, range.end);
         Ok(())
     }
 }

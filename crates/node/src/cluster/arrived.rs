@@ -1,6 +1,7 @@
 //! Where the rows of a unit came from: the source notes it, the sinks at the unit's end ask for it.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_cluster::frame::Reply;
@@ -10,11 +11,30 @@ use thalweg_types::{Micros, Seq, SeqRange};
 use super::inbox::TakenFrame;
 
 /// Rows of a block that was told, and the frames that they are in.
-type Block = (SeqRange, Arc<Vec<TakenFrame>>);
+#[derive(Debug)]
+struct Block {
+    range: SeqRange,
+    frames: Arc<Vec<TakenFrame>>,
+    /// A client may wait for answers to them.
+    is_waited_for: bool,
+}
+
+/// Who asks where rows came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// Sends rows to the next stage.
+    Outlet,
+    /// Sends answers to doors.
+    Answers,
+}
 
 /// The rows of a unit that its sinks have not had. What is noted is bounded by what is in flight in the job.
-#[derive(Debug, Default)]
-pub(super) struct Arrived(Mutex<VecDeque<Block>>);
+#[derive(Debug)]
+pub(super) struct Arrived {
+    blocks: Mutex<VecDeque<Block>>,
+    /// By asker: rows below it are asked for no more.
+    passed: [AtomicU64; 2],
+}
 
 /// Where a row came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,18 +45,46 @@ pub(super) struct From {
 }
 
 impl Arrived {
+    /// For those who will ask.
+    pub(super) fn new(askers: &[Asker]) -> Self {
+        let passed = [Asker::Outlet, Asker::Answers];
+        let passed = passed.map(|asker| AtomicU64::new(if askers.contains(&asker) { 0 } else { Seq::MAX }));
+        Self { blocks: Mutex::default(), passed }
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Block>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, range: SeqRange, frames: &Arc<Vec<TakenFrame>>) {
-        self.lock().push_back((range, Arc::clone(frames)));
+    pub(super) fn note(&self, range: SeqRange, frames: &Arc<Vec<TakenFrame>>, is_waited_for: bool) {
+        self.lock().push_back(Block { range, frames: Arc::clone(frames), is_waited_for });
     }
 
-    pub(super) fn is_any_in(&self, range: SeqRange) -> bool {
+    /// Whether a client may wait for answers to some of these rows.
+    pub(super) fn is_waited_for(&self, range: SeqRange) -> bool {
         let held = self.lock();
-        held.front().is_some_and(|(first, _)| first.start < range.end)
-            && held.back().is_some_and(|(last, _)| last.end > range.start)
+        let mut inside = held.iter().skip_while(|block| block.range.end <= range.start);
+        inside.any(|block| block.is_waited_for && block.range.start < range.end)
+    }
+
+    /// The rows in `range` for which a client may wait, in ascending order.
+    pub(super) fn replies_in(&self, range: SeqRange) -> Vec<(Seq, Reply)> {
+        let held = self.lock();
+        let mut found = Vec::new();
+        for block in held.iter().filter(|block| block.is_waited_for) {
+            let mut seq = block.range.start;
+            for TakenFrame { frame, skipped, .. } in block.frames.iter() {
+                for at in *skipped..frame.len() {
+                    if let Some(reply) = frame.places.replies.get(at).cloned().flatten()
+                        && range.contains(seq)
+                    {
+                        found.push((seq, reply));
+                    }
+                    seq += 1;
+                }
+            }
+        }
+        found
     }
 
     /// Where rows came from, asked for in ascending order; it holds what it looks at.
@@ -44,10 +92,13 @@ impl Arrived {
         Walk { held: self.lock(), block: 0, frame: 0, passed: 0 }
     }
 
-    /// Rows below `end` are asked for no more.
-    pub(super) fn forget(&self, end: Seq) {
+    /// Rows below `end` are asked for no more by one of the askers.
+    pub(super) fn forget(&self, asker: Asker, end: Seq) {
         let mut held = self.lock();
-        while held.front().is_some_and(|(range, _)| range.end <= end) {
+        // Relaxed: the lock orders them.
+        self.passed[asker as usize].fetch_max(end, Ordering::Relaxed);
+        let passed = self.passed.iter().map(|passed| passed.load(Ordering::Relaxed)).min().unwrap_or(end);
+        while held.front().is_some_and(|block| block.range.end <= passed) {
             held.pop_front();
         }
     }
@@ -64,10 +115,11 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Where a row came from that is not below the one that was asked for before; `None` where nothing was noted.
     pub(super) fn at(&mut self, row: Seq) -> Option<From> {
-        while self.held.get(self.block).is_some_and(|(range, _)| range.end <= row) {
+        while self.held.get(self.block).is_some_and(|block| block.range.end <= row) {
             (self.block, self.frame, self.passed) = (self.block + 1, 0, 0);
         }
-        let (range, frames) = self.held.get(self.block).filter(|(range, _)| range.contains(row))?;
+        let Block { range, frames, .. } =
+            self.held.get(self.block).filter(|block| block.range.contains(row))?;
         let row = usize::try_from(row - range.start).ok()?;
         loop {
             let TakenFrame { offset, frame, skipped, .. } = frames.get(self.frame)?;

@@ -1,14 +1,14 @@
-//! Cuts a job before its keyed operator.
+//! Cuts a job before each of its keyed operators.
 //!
-//! What is above runs where records enter; the operator and all that reads it is a stage, which runs once per partition of a
-//! topic, by the key of its rows. A row's partition is that of the embedded job with as many partitions: the same hash,
+//! What is above the first runs where records enter; a keyed operator and all that reads it, up to the next one, is a stage,
+//! which runs once per partition of a topic, by the key of its rows, and sends what the next one reads to the topic of that. A row's partition is that of the embedded job with as many partitions: the same hash,
 //! the same ranges.
 //!
 //! An operator of several keys is a *chain* of stages ([`Links`]): each adds what it says of a record to the row and sends it to
 //! the topic of the next key; the last one has all, and everything below. One message per record at the door is the
 //! moment at which it counts, for all keys alike.
 //!
-//! Not here yet: several operators with keys.
+//! Not here yet: operators with keys that read the same rows side by side.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ use thalweg_types::{DataType, Error, Field, Schema};
 use crate::durable;
 use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Spread,
-    below,
 };
 use crate::operator::{Links, PartInput, PartName, Tasks};
 
@@ -65,6 +64,8 @@ pub struct StageCut {
     pub said: Arc<[Schema]>,
     /// By input, the places of the fields that decide a row's partition; none where there is one partition.
     pub keys: Vec<Vec<usize>>,
+    /// Doors wait for answers of a later stage.
+    pub answers_later: bool,
     /// Units of the stage before that send to it; 0 where doors do.
     pub senders: u32,
     pub partitions: u32,
@@ -76,105 +77,228 @@ pub struct StageCut {
 /// # Errors
 /// All reasons for which it cannot run on several nodes.
 pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
-    let keyed: Vec<usize> =
-        (0..job.operators.len()).filter(|place| is_keyed(&job.operators[*place])).collect();
-    let place = match keyed.as_slice() {
-        [place] => *place,
-        [] => {
-            return Err(vec![Refusal::new(
-                "the job has no operator with a key: there is nothing to spread over nodes",
-                "run it on one node, without --cluster",
-            )]);
-        }
-        several => {
-            let names: Vec<String> =
-                several.iter().map(|place| format!("{:?}", job.operators[*place].name)).collect();
-            return Err(vec![Refusal::new(
-                format!("operators {} have keys, and one of a job may so far", names.join(", ")),
-                "run the job on one node, without --cluster",
-            )]);
-        }
-    };
     let mut refusals = Vec::new();
-    let operator = &job.operators[place];
-    let keys = match &operator.prepared.links {
-        Some(_) if operator.union.is_some() => {
-            refusals.push(Refusal::new(
-                format!("operator {:?} has several keys and several inputs", operator.name),
-                "put a `union` before it",
-            ));
-            Vec::new()
-        }
-        Some(_) => Vec::new(),
-        None => keys_of(operator).unwrap_or_else(|refusal| {
-            refusals.push(refusal);
-            Vec::new()
-        }),
+    let levels = Levels::of(job, &mut refusals);
+    let Some(first) = levels.keyed.first().copied() else {
+        return Err(vec![Refusal::new(
+            "the job has no operator with a key: there is nothing to spread over nodes",
+            "run it on one node, without --cluster",
+        )]);
     };
-    let mut inside: Vec<usize> = below(NodeRef::Operator(place), &job.operators);
-    inside.push(place);
-    inside.sort_unstable();
-    let is_inside = |node: NodeRef| matches!(node, NodeRef::Operator(place) if inside.contains(&place));
-    for other in inside.iter().filter(|other| **other != place).map(|place| &job.operators[*place]) {
-        if let Some(input) = other.inputs.iter().find(|input| !is_inside(input.endpoint.node)) {
-            refusals.push(Refusal::new(
-                format!(
-                    "operator {:?} reads {:?}, which is above the key of {:?}, and rows that are below it",
-                    other.name, input.name, operator.name
-                ),
-                "let it read one side alone",
-            ));
-        }
-    }
+    let keys: Vec<Vec<Vec<usize>>> =
+        levels.keyed.iter().map(|place| keys_of(&job.operators[*place], &mut refusals)).collect();
     for sink in &job.sinks {
-        if let Some(input) = sink.inputs.iter().find(|input| !is_inside(input.endpoint.node)) {
-            refusals.push(Refusal::new(
-                format!(
-                    "sink {:?} reads {:?}, which is above the key of {:?}",
-                    sink.name, input.name, operator.name
-                ),
-                "let it read the keyed operator, or an operator below it",
-            ));
-        }
+        levels.check_sink(job, sink, &mut refusals);
     }
-    let doors = (0..job.sources.len()).filter(|source| job.sources[*source].plugin.is_door());
-    let mut replies: Vec<Endpoint> =
-        doors.map(|source| job.reply_of(source)).filter(|reply| is_inside(reply.node)).collect();
-    replies.dedup();
-    if replies.len() > 1 {
-        refusals.push(Refusal::new(
-            "sources have replies from different operators",
-            "give them the same `reply`, or a job of their own",
-        ));
+    let reply = levels.reply(job, &mut refusals);
+    if levels.keyed.len() > 1 {
+        levels.check_ids(job, &mut refusals);
     }
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let streams: Vec<Schema> = operator.inputs.iter().map(|input| schema_of(job, input.endpoint)).collect();
-    let above: Vec<usize> = (0..job.operators.len()).filter(|other| !inside.contains(other)).collect();
-    let door = door_job(job, place, &above);
-    let reply = replies.first().copied();
-    let stages = match &operator.prepared.links {
-        Some(links) => chain(job, place, &inside, reply, links, &streams[0]),
-        None => {
-            let partitions = if keys.iter().all(Vec::is_empty) { 1 } else { operator.partitions };
-            let name = Arc::clone(&operator.name);
-            let job = stage_job(job, place, &inside, reply);
-            vec![StageCut {
-                operator: Arc::clone(&name),
-                name,
+    let mut stages: Vec<StageCut> = Vec::new();
+    for (number, (place, keys)) in levels.keyed.iter().zip(keys).enumerate() {
+        let operator = &job.operators[*place];
+        let part = Inside {
+            keyed: *place,
+            operators: levels.at(number + 1),
+            sinks: levels.sinks_at(job, number + 1),
+            reply: reply.filter(|reply| levels.level(reply.node) == number + 1),
+            next: levels.keyed.get(number + 1).map(|next| &job.operators[*next]),
+        };
+        let streams: Vec<Schema> =
+            operator.inputs.iter().map(|input| schema_of(job, input.endpoint)).collect();
+        match &operator.prepared.links {
+            Some(links) => stages.extend(chain(job, &part, links, &streams[0])),
+            None => stages.push(StageCut {
+                operator: Arc::clone(&operator.name),
+                name: Arc::clone(&operator.name),
                 place: 0,
                 streams: streams.into(),
                 said: Arc::default(),
+                partitions: if keys.iter().all(Vec::is_empty) { 1 } else { operator.partitions },
                 keys,
+                answers_later: false,
                 senders: 0,
-                partitions,
-                job,
-            }]
+                job: stage_job(job, &part),
+            }),
         }
-    };
+    }
+    let answering = stages.iter().position(StageCut::answers).unwrap_or(0);
+    for (place, stage) in stages.iter_mut().enumerate() {
+        stage.place = u32::try_from(place).expect("few keys");
+        stage.answers_later = place < answering;
+    }
+    join(&mut stages);
+    let above = levels.at(0);
+    let door = door_job(job, first, &above);
     let above = above.iter().map(|place| Arc::clone(&job.operators[*place].name)).collect();
     Ok(Cut { above, stages, door, whole: job.clone() })
+}
+
+/// How many keys rows have passed at each operator.
+struct Levels {
+    /// By operator, its own included.
+    of: Vec<usize>,
+    /// Operators with a key, in the order of their levels: the first has level 1.
+    keyed: Vec<usize>,
+}
+
+impl Levels {
+    fn of(job: &CheckedJob, refusals: &mut Vec<Refusal>) -> Self {
+        let mut levels = Self { of: Vec::new(), keyed: Vec::new() };
+        for (place, operator) in job.operators.iter().enumerate() {
+            let inputs = operator.inputs.iter().map(|input| levels.level(input.endpoint.node));
+            let level = inputs.max().unwrap_or(0);
+            if let Some(input) =
+                operator.inputs.iter().find(|input| levels.level(input.endpoint.node) < level)
+            {
+                refusals.push(Refusal::new(
+                    format!(
+                        "operator {:?} reads {:?}, which is above the key of {:?}, and rows that are below it",
+                        operator.name, input.name, job.operators[levels.keyed[level - 1]].name
+                    ),
+                    "let it read one side alone",
+                ));
+            }
+            let is_keyed = is_keyed(operator);
+            levels.of.push(level + usize::from(is_keyed));
+            match levels.keyed.get(level).filter(|_| is_keyed) {
+                Some(other) => refusals.push(Refusal::new(
+                    format!(
+                        "operators {:?} and {:?} have keys, and neither reads what the other makes",
+                        job.operators[*other].name, operator.name
+                    ),
+                    "put one before the other, or into a job of its own: keys of a job are one after the other so far",
+                )),
+                None if is_keyed => levels.keyed.push(place),
+                None => {}
+            }
+        }
+        levels
+    }
+
+    /// How many keys rows have passed that come from a node.
+    fn level(&self, node: NodeRef) -> usize {
+        match node {
+            NodeRef::Source(_) => 0,
+            NodeRef::Operator(place) => self.of[place],
+        }
+    }
+
+    /// Operators of a level.
+    fn at(&self, level: usize) -> Vec<usize> {
+        (0..self.of.len()).filter(|place| self.of[*place] == level).collect()
+    }
+
+    fn sinks_at(&self, job: &CheckedJob, level: usize) -> Vec<CheckedSink> {
+        let is_here = |sink: &&CheckedSink| self.level(sink.inputs[0].endpoint.node) == level;
+        job.sinks.iter().filter(is_here).cloned().collect()
+    }
+
+    fn check_sink(&self, job: &CheckedJob, sink: &CheckedSink, refusals: &mut Vec<Refusal>) {
+        if let Some(input) = sink.inputs.iter().find(|input| self.level(input.endpoint.node) == 0) {
+            refusals.push(Refusal::new(
+                format!(
+                    "sink {:?} reads {:?}, which is above the key of {:?}",
+                    sink.name, input.name, job.operators[self.keyed[0]].name
+                ),
+                "let it read the keyed operator, or an operator below it",
+            ));
+        } else if sink
+            .inputs
+            .iter()
+            .any(|input| self.level(input.endpoint.node) != self.level(sink.inputs[0].endpoint.node))
+        {
+            refusals.push(Refusal::new(
+                format!("sink {:?} reads rows from both sides of a key", sink.name),
+                "give each of its inputs a sink of its own",
+            ));
+        }
+    }
+
+    /// What doors answer with, where that is below a key.
+    fn reply(&self, job: &CheckedJob, refusals: &mut Vec<Refusal>) -> Option<Endpoint> {
+        let doors = (0..job.sources.len()).filter(|source| job.sources[*source].plugin.is_door());
+        let mut replies: Vec<Endpoint> =
+            doors.map(|source| job.reply_of(source)).filter(|reply| self.level(reply.node) > 0).collect();
+        replies.dedup();
+        if replies.len() > 1 {
+            refusals.push(Refusal::new(
+                "sources have replies from different operators",
+                "give them the same `reply`, or a job of their own",
+            ));
+        }
+        let reply = replies.first().copied()?;
+        let before = &self.keyed[..(self.level(reply.node) - 1).min(self.keyed.len())];
+        if let (Some(other), NodeRef::Operator(place)) =
+            (before.iter().find(|place| job.operators[**place].prepared.answers.is_none()), reply.node)
+        {
+            refusals.push(Refusal::new(
+                format!(
+                    "replies come from operator {:?}, and operator {:?} above it does not answer each record",
+                    job.operators[place].name, job.operators[*other].name
+                ),
+                "let `reply` of the source name an operator that is not below it",
+            ));
+        }
+        Some(reply)
+    }
+
+    /// Rows that were made of one record have positions of their own in the next stage, so ids would take all but the first
+    /// for duplicates (cluster rules, 5).
+    fn check_ids(&self, job: &CheckedJob, refusals: &mut Vec<Refusal>) {
+        let Some(source) = job.sources.iter().find(|source| source.id.is_some()) else { return };
+        let before = &self.keyed[..self.keyed.len() - 1];
+        if let Some(place) = before.iter().find(|place| job.operators[**place].prepared.answers.is_none()) {
+            refusals.push(Refusal::new(
+                format!(
+                    "source {:?} has an `id`, and operator {:?}, which may make several rows of one record, is above \
+                     another key",
+                    source.name, job.operators[*place].name
+                ),
+                "leave out `id`, or put the operator into a job of its own",
+            ));
+        }
+    }
+}
+
+/// The part of a job from one key to the next.
+struct Inside<'a> {
+    keyed: usize,
+    /// In their order, the keyed one included.
+    operators: Vec<usize>,
+    sinks: Vec<CheckedSink>,
+    reply: Option<Endpoint>,
+    /// The keyed operator that reads it.
+    next: Option<&'a CheckedOperator>,
+}
+
+impl Inside<'_> {
+    /// Where something of the job is in this part.
+    fn moved(&self, endpoint: Endpoint) -> Endpoint {
+        match endpoint.node {
+            NodeRef::Operator(place) => {
+                let place = self.operators.iter().position(|other| *other == place).expect("it is inside");
+                Endpoint { node: NodeRef::Operator(place), ..endpoint }
+            }
+            NodeRef::Source(_) => endpoint,
+        }
+    }
+}
+
+/// A sink whose plug-in is missing yet, which sends `inputs` to another stage.
+fn onward(name: Arc<str>, inputs: Vec<CheckedInput>, schema: Schema) -> CheckedSink {
+    CheckedSink {
+        name,
+        plugin: Arc::new(NullPlugin),
+        inputs: inputs.into_iter().map(|input| CheckedInput { spread: None, ..input }).collect(),
+        union: None,
+        format: None,
+        options: Options::default(),
+        schema,
+    }
 }
 
 /// The name of the column with what a stage of a chain says of a record. No field of a job has brackets in its name.
@@ -183,15 +307,8 @@ fn said_name(place: usize) -> String {
 }
 
 /// The stages of an operator of several keys, which reads `records`.
-fn chain(
-    job: &CheckedJob,
-    keyed: usize,
-    inside: &[usize],
-    reply: Option<Endpoint>,
-    links: &Links,
-    records: &Schema,
-) -> Vec<StageCut> {
-    let operator = &job.operators[keyed];
+fn chain(job: &CheckedJob, part: &Inside<'_>, links: &Links, records: &Schema) -> Vec<StageCut> {
+    let operator = &job.operators[part.keyed];
     let last = links.keys.len() - 1;
     let stage = |(place, key): (usize, &Vec<usize>)| {
         let said: Vec<Schema> = links.says[..place.min(last)].to_vec();
@@ -217,8 +334,8 @@ fn chain(
             ..operator.clone()
         };
         let job = if place == last {
-            let mut job = stage_job(job, keyed, inside, reply);
-            let at = inside.iter().position(|other| *other == keyed).expect("it is inside");
+            let mut job = stage_job(job, part);
+            let at = part.operators.iter().position(|other| *other == part.keyed).expect("it is inside");
             job.operators[at] = link;
             job
         } else {
@@ -226,19 +343,8 @@ fn chain(
                 endpoint: Endpoint { node: NodeRef::Operator(0), output: 0 },
                 ..operator.inputs[0].clone()
             };
-            let sink = CheckedSink {
-                name: said_name(place).into(),
-                plugin: Arc::new(NullPlugin),
-                inputs: inputs
-                    .into_iter()
-                    .chain([own])
-                    .map(|input| CheckedInput { spread: None, ..input })
-                    .collect(),
-                union: None,
-                format: None,
-                options: Options::default(),
-                schema: records.clone(),
-            };
+            let inputs = inputs.into_iter().chain([own]).collect();
+            let sink = onward(said_name(place).into(), inputs, records.clone());
             let mut source = job.sources[0].clone();
             source.reply = None;
             let (operators, sinks) = (vec![link], vec![sink]);
@@ -247,21 +353,20 @@ fn chain(
         StageCut {
             name: format!("{}-{}", operator.name, place + 1).into(),
             operator: Arc::clone(&operator.name),
-            place: u32::try_from(place).expect("few keys"),
+            place: 0,
             streams: streams.into(),
             said: said.into(),
             keys: vec![key.clone()],
+            answers_later: false,
             senders: 0,
             partitions: if key.is_empty() { 1 } else { operator.partitions },
             job,
         }
     };
-    let mut stages: Vec<StageCut> = links.keys.iter().enumerate().map(stage).collect();
-    join(&mut stages);
-    stages
+    links.keys.iter().enumerate().map(stage).collect()
 }
 
-/// Tells each stage of a chain how many units send to it.
+/// Tells each stage how many units send to it.
 pub(super) fn join(stages: &mut [StageCut]) {
     let mut senders = 0;
     for stage in stages {
@@ -275,8 +380,24 @@ fn is_keyed(operator: &CheckedOperator) -> bool {
         || operator.prepared.parts.iter().any(|part| part.tasks == Tasks::Partitions)
 }
 
-/// By input of an operator, the fields by which its rows are spread.
-fn keys_of(operator: &CheckedOperator) -> Result<Vec<Vec<usize>>, Refusal> {
+/// By input of an operator, the fields by which its rows are spread; of one that is a chain, none.
+fn keys_of(operator: &CheckedOperator, refusals: &mut Vec<Refusal>) -> Vec<Vec<usize>> {
+    if operator.prepared.links.is_some() {
+        if operator.union.is_some() {
+            refusals.push(Refusal::new(
+                format!("operator {:?} has several keys and several inputs", operator.name),
+                "put a `union` before it",
+            ));
+        }
+        return Vec::new();
+    }
+    one_key_of(operator).unwrap_or_else(|refusal| {
+        refusals.push(refusal);
+        Vec::new()
+    })
+}
+
+fn one_key_of(operator: &CheckedOperator) -> Result<Vec<Vec<usize>>, Refusal> {
     let mut keys: Vec<Option<Vec<usize>>> = vec![None; operator.inputs.len()];
     let mut is_split = false;
     let inputs = operator.prepared.parts.iter().filter(|part| part.judges || part.tasks == Tasks::Partitions);
@@ -331,37 +452,35 @@ fn schema_of(job: &CheckedJob, endpoint: Endpoint) -> Schema {
     }
 }
 
-/// The operator and what is below it, with one source in place of all that it reads.
-fn stage_job(job: &CheckedJob, keyed: usize, inside: &[usize], reply: Option<Endpoint>) -> CheckedJob {
-    let moved = |endpoint: Endpoint| match endpoint.node {
-        NodeRef::Operator(place) => {
-            let place = inside.iter().position(|other| *other == place).expect("it is inside");
-            Endpoint { node: NodeRef::Operator(place), ..endpoint }
-        }
-        NodeRef::Source(_) => endpoint,
-    };
-    let operators = inside.iter().map(|place| {
+/// A part of a job, with one source in place of all that its keyed operator reads. Its first sink takes what the next keyed
+/// operator reads, where there is one.
+fn stage_job(job: &CheckedJob, part: &Inside<'_>) -> CheckedJob {
+    let operators = part.operators.iter().map(|place| {
         let operator = job.operators[*place].clone();
         let inputs = operator.inputs.iter().enumerate().map(|(number, input)| CheckedInput {
-            endpoint: match *place == keyed {
+            endpoint: match *place == part.keyed {
                 // Output 1 carries rejects.
                 true => {
                     Endpoint { node: NodeRef::Source(0), output: if number == 0 { 0 } else { number + 1 } }
                 }
-                false => moved(input.endpoint),
+                false => part.moved(input.endpoint),
             },
             ..input.clone()
         });
         CheckedOperator { inputs: inputs.collect(), tasks: 1, partitions: 1, parallelism: None, ..operator }
     });
     let operators: Vec<CheckedOperator> = operators.collect();
-    let sinks = job.sinks.iter().cloned().map(|mut sink| {
-        sink.inputs.iter_mut().for_each(|input| input.endpoint = moved(input.endpoint));
-        sink
+    let next = part.next.map(|next| {
+        let schema = schema_of(job, next.inputs[0].endpoint);
+        onward(format!("({})", next.name).into(), next.inputs.clone(), schema)
     });
-    let sinks = sinks.collect();
+    let moved = |mut sink: CheckedSink| {
+        sink.inputs.iter_mut().for_each(|input| input.endpoint = part.moved(input.endpoint));
+        sink
+    };
+    let sinks = next.into_iter().chain(part.sinks.iter().cloned()).map(moved).collect();
     let mut source = job.sources[0].clone();
-    source.reply = reply.map(moved);
+    source.reply = part.reply.map(|reply| part.moved(reply));
     CheckedJob { operators, sinks, sources: vec![source], warnings: Vec::new(), ..job.clone() }
 }
 
@@ -381,16 +500,9 @@ fn door_job(job: &CheckedJob, keyed: usize, above: &[usize]) -> CheckedJob {
     });
     let operators: Vec<CheckedOperator> = operators.collect();
     let inputs = job.operators[keyed].inputs.iter().cloned();
-    let inputs = inputs.map(|input| moved(CheckedInput { spread: None, ..input })).collect();
-    let sink = CheckedSink {
-        name: Arc::clone(&job.operators[keyed].name),
-        plugin: Arc::new(NullPlugin),
-        inputs,
-        union: None,
-        format: None,
-        options: Options::default(),
-        schema: schema_of(job, job.operators[keyed].inputs[0].endpoint),
-    };
+    let inputs = inputs.map(moved).collect();
+    let name = Arc::clone(&job.operators[keyed].name);
+    let sink = onward(name, inputs, schema_of(job, job.operators[keyed].inputs[0].endpoint));
     let mut sources = job.sources.clone();
     for (place, source) in sources.iter_mut().enumerate() {
         // Their answers come from elsewhere: it does not matter what the sink of replies is given.
@@ -474,6 +586,7 @@ impl StageCut {
             job.sinks[0].plugin = outlet;
         }
         job.name = self.unit_name(partition);
+        job.is_held = self.place > 0;
         job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions));
         job.sources[0] = CheckedSource {
             name: "log".into(),

@@ -294,7 +294,10 @@ impl Door {
                 {
                     self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
                     for (request, line) in message.answers {
-                        self.answers().iter().for_each(|answers| answers.answer(request, line));
+                        self.answers().iter().for_each(|answers| match line {
+                            [] => answers.reject(request, "no_answer", NO_ANSWER),
+                            line => answers.answer(request, line),
+                        });
                     }
                 }
                 Ok(_) => {}
@@ -457,6 +460,9 @@ fn begin(
         is_over: false,
     })
 }
+
+/// What a client hears of a record that an operator below the key has left out.
+const NO_ANSWER: &str = "the job gave no answer for this record";
 
 /// The sink of the part of a job above the key: no job file names it.
 pub(super) struct DoorPlugin(pub(super) Arc<Door>);

@@ -26,19 +26,18 @@ use thalweg_cluster::frame::{Frame, FrameError, Head, RowFrame, Spec, checksum};
 use thalweg_cluster::positions::{Mark, Origin, Position, Verdict};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 use thalweg_flow::{
-    Command, CommitView, Decoded, Decoder, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
+    Command, CommitView, Decoded, Decoder, Held, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
 };
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
-use super::answering::{AnsweringSink, Post, is_waited_for};
+use super::answering::{AnsweringSink, Letters, Post, is_waited_for};
 use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::gaps::{GapNotes, OpenGaps, Refusals};
 use super::place::{LastFrame, Place};
 use super::texts::{Kept, Texts, Wires, adapt, wires};
 use super::wire::from_wire;
-use crate::operator::late::Held;
 
 /// How soon a broker is asked again that did not answer.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -119,15 +118,15 @@ pub(super) struct Input {
     pub(super) on_commit: Option<CommitView>,
 }
 
-/// What a unit makes of its rows.
+/// What leaves a unit of what it makes of its rows.
 #[derive(Clone)]
-pub(super) enum Goes {
-    /// State, and nothing that leaves it.
-    Nowhere,
-    /// Answers, where the unit is active: not those of one that follows another.
-    Answers(Arc<Post>, Arc<AtomicBool>),
+pub(super) struct Goes {
+    /// Lines for doors, where the unit is active: not those of one that follows another.
+    pub(super) lines: Option<(Arc<Post>, Arc<AtomicBool>)>,
+    /// These are answers; else it is a later stage that has them, and doors hear of rows that do not get there.
+    pub(super) answers: bool,
     /// Rows for the next stage.
-    On,
+    pub(super) on: bool,
 }
 
 /// The plug-in of one unit's source: no job file names it.
@@ -195,18 +194,14 @@ impl SourcePlugin for InboxPlugin {
         let decoder = Box::new(move |_: &thalweg_flow::TaskInfo| {
             Ok(Box::new(FrameDecoder(Arc::clone(&decoding))) as Box<dyn Decoder>)
         });
-        let replies = match goes {
-            Goes::Answers(post, is_active) => {
-                let (arrived, post, is_active) =
-                    (Arc::clone(arrived), Arc::clone(post), Arc::clone(is_active));
-                let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> = Box::new(move |_| {
-                    let (arrived, post) = (Arc::clone(&arrived), Arc::clone(&post));
-                    Ok(Box::new(AnsweringSink::new(arrived, post, Arc::clone(&is_active))))
-                });
-                Some(factory)
-            }
-            Goes::Nowhere | Goes::On => None,
-        };
+        let replies = goes.lines.clone().filter(|_| goes.answers).map(|(post, is_active)| {
+            let arrived = Arc::clone(arrived);
+            let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> = Box::new(move |_| {
+                let (arrived, post) = (Arc::clone(&arrived), Arc::clone(&post));
+                Ok(Box::new(AnsweringSink::new(Letters::new(arrived, post, Arc::clone(&is_active)))))
+            });
+            factory
+        });
         let built = BuiltSource::new(Box::new(source), decoder, context.schema, Replay::Told);
         Ok(BuiltSource { replies, ..built })
     }
@@ -273,8 +268,8 @@ struct Inbox {
     refusals: Refusals,
     goes: Goes,
     arrived: Arc<Arrived>,
-    /// Frames of the block that was just told, if somebody asks for them.
-    told: Option<Arc<Vec<TakenFrame>>>,
+    /// Frames of the block that was just told, if somebody asks for them, and whether a client may.
+    told: Option<(Arc<Vec<TakenFrame>>, bool)>,
     on_commit: Option<CommitView>,
 }
 
@@ -542,12 +537,9 @@ impl Inbox {
         let first = self.records;
         self.records += rows as u64;
         let frames = Arc::new(frames);
-        let is_asked_for = match &self.goes {
-            Goes::Nowhere => false,
-            Goes::Answers(post, _) => is_waited_for(&frames, now, post.now()),
-            Goes::On => true,
-        };
-        self.told = is_asked_for.then(|| Arc::clone(&frames));
+        let lines = self.goes.lines.as_ref();
+        let is_waited_for = lines.is_some_and(|(post, _)| is_waited_for(&frames, now, post.now()));
+        self.told = (self.goes.on || is_waited_for).then(|| (Arc::clone(&frames), is_waited_for));
         let payload = Payload::Other { data: frames as Arc<dyn Any + Send + Sync>, bytes };
         let block = RawBlock { partition: self.of.partition.unsigned_abs(), first, count, payload };
         Ok(Some(Poll::Told { now, event: Told::Block(block) }))
@@ -613,8 +605,8 @@ impl Source for Inbox {
     }
 
     fn sequenced(&mut self, _: &RawBlock, range: SeqRange) {
-        if let Some(frames) = self.told.take() {
-            self.arrived.note(range, &frames);
+        if let Some((frames, is_waited_for)) = self.told.take() {
+            self.arrived.note(range, &frames, is_waited_for);
         }
     }
 

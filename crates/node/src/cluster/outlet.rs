@@ -1,7 +1,7 @@
-//! Rows of units on their way to the next stage of a chain.
+//! Rows of units on their way to the next stage.
 //!
-//! The sink at the end of a unit ([`OutletSink`]) puts records and what stages have said of them together, and spreads them
-//! over the partitions of the next topic. One actor for all units of a stage on the node ([`Carrying`]) sends them.
+//! The sink at the end of a unit ([`OutletSink`]) takes the rows that the next keyed operator reads, or puts records and what
+//! links of a chain have said of them together, and spreads them over the partitions of the next topic. One actor for all units of a stage on the node ([`Carrying`]) sends them.
 //!
 //! A row is where its record is in the unit's own partition, so every node that works on the unit sends the same rows, in
 //! whatever frames; the next stage drops those that it has. A commit of the unit waits until all rows before it are
@@ -29,10 +29,11 @@ use thalweg_cluster::positions::{Mark, Origin as Sent, Position};
 use thalweg_connect::{OptionSpec, SinkContext, SinkPlugin};
 use thalweg_flow::{CyclePart, InputId, InputOrder, Operator, Output, TaskFactory, Waker, merge_batches};
 use thalweg_kafka::{Bus, Producer, Sent as Taken, TopicPartition};
-use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange, Seqs};
 
 use super::actor::{Actor, Bell, Next};
-use super::arrived::Arrived;
+use super::answering::{Letters, Post};
+use super::arrived::{Arrived, Asker};
 use super::cut::StageCut;
 use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::scatter::Origin;
@@ -100,17 +101,18 @@ impl Carrier {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`. `doings` are those
-    /// of the thread that commits it; `shown` shows it once it is there.
+    /// The sink of a unit, whose rows `arrived` knows, and which sends them to `to`, both by the text `spec`. Where a later stage
+    /// answers, `lines` are for doors whose rows do not go on. `doings` are those of the thread that commits the unit; `shown`
+    /// shows the sink once it is there.
     pub(super) fn outlet(
         self: &Arc<Self>,
         unit: Sent,
         (to, spec): (StageCut, Arc<Spec>),
-        arrived: Arc<Arrived>,
+        (arrived, lines): (Arc<Arrived>, Option<Lines>),
         doings: Arc<Doings>,
         shown: Arc<Shown>,
     ) -> Arc<dyn SinkPlugin> {
-        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, doings, shown })
+        Arc::new(OutletPlugin { carrier: Arc::clone(self), unit, to, spec, arrived, lines, doings, shown })
     }
 
     /// Where the rows for a partition of the next stage go.
@@ -329,6 +331,9 @@ impl Outlet {
     }
 }
 
+/// What brings lines to doors, and whether the unit is active.
+type Lines = (Arc<Post>, Arc<AtomicBool>);
+
 /// The sink of a unit that sends: no job file names it.
 struct OutletPlugin {
     carrier: Arc<Carrier>,
@@ -336,6 +341,7 @@ struct OutletPlugin {
     to: StageCut,
     spec: Arc<Spec>,
     arrived: Arc<Arrived>,
+    lines: Option<Lines>,
     doings: Arc<Doings>,
     shown: Arc<Shown>,
 }
@@ -362,7 +368,7 @@ impl SinkPlugin for OutletPlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let Self { carrier, unit, to, spec, arrived, doings, shown } = self;
+        let Self { carrier, unit, to, spec, arrived, lines, doings, shown } = self;
         let position = context.durable.and_then(|durable| durable.position);
         let (task_time, marks) = match position {
             Some(position) => read_position(&position, to.partitions)?,
@@ -383,12 +389,20 @@ impl SinkPlugin for OutletPlugin {
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
         let schema = Arc::clone(to.streams[0].arrow());
+        let gathers = if to.said.is_empty() { Gathers::Rows } else { Gathers::Said };
+        // A link of a chain sends all rows on.
+        let lines = lines.clone().filter(|_| gathers == Gathers::Rows);
         Ok(Box::new(move |_| {
             Ok(Box::new(OutletSink {
                 carrier: Arc::clone(&carrier),
                 outlet: Arc::clone(&outlet),
                 arrived: Arc::clone(&arrived),
                 schema: Arc::clone(&schema),
+                gathers,
+                letters: lines
+                    .clone()
+                    .map(|(post, is_active)| Letters::new(Arc::clone(&arrived), post, is_active)),
+                went_on: Vec::new(),
                 records: Vec::new(),
                 said: BTreeMap::new(),
             }))
@@ -438,22 +452,44 @@ fn read_position(mut bytes: &[u8], partitions: u32) -> Result<(Option<Micros>, V
     read().ok_or_else(damaged)
 }
 
+/// What the inputs of the sink are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gathers {
+    /// Those of the next keyed operator.
+    Rows,
+    /// Records, and what links of a chain say of them.
+    Said,
+}
+
 struct OutletSink {
+    gathers: Gathers,
+    /// For doors of rows that do not go on to where they would be answered.
+    letters: Option<Letters>,
+    /// Rows of the present range that do.
+    went_on: Vec<Seq>,
     carrier: Arc<Carrier>,
     outlet: Arc<Outlet>,
     arrived: Arc<Arrived>,
-    /// Of the rows of the next stage.
+    /// Of the rows of the next stage's first input.
     schema: SchemaRef,
-    /// Of the present range.
-    records: Vec<Batch>,
+    /// Of the present range, with the input.
+    records: Vec<(u32, Batch)>,
     /// By input, what was said of them.
     said: BTreeMap<usize, Vec<RecordBatch>>,
 }
 
 impl OutletSink {
-    /// The rows of the next stage: records, and in a column each what stages said of them.
-    fn rows(&mut self, range: SeqRange) -> Result<Option<Batch>, Error> {
-        let records = std::mem::take(&mut self.records);
+    /// The rows of the next stage, by input, in runs of ascending order.
+    fn rows(&mut self, range: SeqRange) -> Result<Vec<(u32, Batch)>, Error> {
+        match self.gathers {
+            Gathers::Rows => in_order(std::mem::take(&mut self.records), range),
+            Gathers::Said => Ok(self.with_said(range)?.map(|rows| (0, rows)).into_iter().collect()),
+        }
+    }
+
+    /// Records, and in a column each what links of a chain said of them.
+    fn with_said(&mut self, range: SeqRange) -> Result<Option<Batch>, Error> {
+        let records: Vec<Batch> = self.records.drain(..).map(|(_, batch)| batch).collect();
         let said = std::mem::take(&mut self.said);
         let records = match records.as_slice() {
             [] => return Ok(None),
@@ -486,6 +522,41 @@ impl OutletSink {
     }
 }
 
+/// Batches by input, as runs in the order of their numbers: those of several inputs are cut where rows of another one come
+/// between.
+fn in_order(batches: Vec<(u32, Batch)>, range: SeqRange) -> Result<Vec<(u32, Batch)>, Error> {
+    let mut inputs: BTreeMap<u32, Vec<Batch>> = BTreeMap::new();
+    for (input, batch) in batches {
+        inputs.entry(input).or_default().push(batch);
+    }
+    let mut whole = Vec::with_capacity(inputs.len());
+    for (input, batches) in inputs {
+        let rows = match batches.as_slice() {
+            [one] => one.compact(),
+            many => merge_batches(many, range)?,
+        };
+        whole.push((input, rows));
+    }
+    if whole.len() < 2 {
+        return Ok(whole);
+    }
+    let mut order: Vec<(Seq, usize, usize)> = Vec::new();
+    for (at, (_, rows)) in whole.iter().enumerate() {
+        order.extend(rows.row_numbers().map(|row| (rows.seq(row), at, row as usize)));
+    }
+    // Rows of one number and input stay in their order.
+    order.sort_unstable();
+    let runs = order.chunk_by(|(_, at, row), (_, next, after)| at == next && row + 1 == *after);
+    let runs = runs.map(|run| {
+        let (_, at, first) = run[0];
+        let (input, rows) = &whole[at];
+        let records = rows.records().slice(first, run.len());
+        let seqs = run.iter().map(|(seq, ..)| *seq).collect();
+        (*input, Batch::new(range, records, rows.times().slice(first, run.len()), Seqs::Each(seqs)))
+    });
+    Ok(runs.collect())
+}
+
 /// A column as it is declared: a query that is newer than its records has a field more, which says since when.
 fn conform(column: &ArrayRef, wanted: &DataType) -> ArrayRef {
     let (DataType::Struct(fields), Some(values)) = (wanted, column.as_struct_opt()) else {
@@ -501,9 +572,12 @@ fn conform(column: &ArrayRef, wanted: &DataType) -> ArrayRef {
 
 impl Operator for OutletSink {
     fn process(&mut self, input: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
-        match input.port {
-            0 => self.records.push(batch),
-            port => self.said.entry(port).or_default().push(batch.compact().records().clone()),
+        match (self.gathers, input.port) {
+            (Gathers::Said, 1..) => {
+                self.said.entry(input.port).or_default().push(batch.compact().records().clone());
+            }
+            (_, port) if !batch.is_empty() => self.records.push((port as u32, batch)),
+            _ => {}
         }
         Ok(())
     }
@@ -512,10 +586,10 @@ impl Operator for OutletSink {
         let rows = self.rows(range)?;
         let mut sending = self.outlet.lock();
         sending.check()?;
-        if let Some(rows) = &rows {
-            let mut walk = self.arrived.walk();
+        let mut walk = self.arrived.walk();
+        for (input, rows) in &rows {
             let mut missing = None;
-            let refused = sending.lanes.push(0, rows, |seq, _| {
+            let refused = sending.lanes.push(*input, rows, |seq, _| {
                 let from = walk.at(seq).unwrap_or_else(|| {
                     missing.get_or_insert(seq);
                     super::arrived::From { position: Position::default(), arrival: 0, reply: None }
@@ -526,18 +600,22 @@ impl Operator for OutletSink {
                 return Err(Error::internal(format!("row {seq} of a unit came from nowhere")));
             }
             if let Some(refused) = refused.first() {
-                let what = format!(
-                    "a record with what was said of it is too large for a message: {}",
-                    refused.error
-                );
-                return Err(Error::user(what).with_hint("let queries keep less of each record"));
+                let what = format!("a row for the next stage is too large for a message: {}", refused.error);
+                return Err(Error::user(what).with_hint("let operators keep less of each record"));
             }
             self.carrier.counts.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
         }
+        drop(walk);
         sending.passed = range.end;
         drop(sending);
-        self.arrived.forget(range.end);
-        if rows.is_some() {
+        if let Some(letters) = &mut self.letters {
+            let rows = rows.iter().flat_map(|(_, rows)| rows.row_numbers().map(|row| rows.seq(row)));
+            self.went_on.extend(rows);
+            letters.decline_others(range, &mut self.went_on);
+            letters.send();
+        }
+        self.arrived.forget(Asker::Outlet, range.end);
+        if !rows.is_empty() {
             self.carrier.bell.ring();
         }
         Ok(())
@@ -633,7 +711,38 @@ impl CyclePart for OutletPart {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::Int64Array;
+    use arrow_array::types::Int64Type;
+
     use super::*;
+
+    /// Rows with these numbers, which hold them too.
+    fn batch(seqs: &[Seq]) -> Batch {
+        let values = Int64Array::from_iter_values(seqs.iter().map(|seq| *seq as i64));
+        let records = RecordBatch::try_from_iter([("n", Arc::new(values) as ArrayRef)]).unwrap();
+        let times = seqs.iter().map(|seq| *seq as Micros).collect();
+        Batch::new(SeqRange::new(0, 10), records, times, Seqs::Each(seqs.into()))
+    }
+
+    #[test]
+    fn rows_of_several_inputs_leave_in_the_order_of_their_records() {
+        let range = SeqRange::new(0, 10);
+        let runs = |batches| -> Vec<(u32, Vec<i64>)> {
+            let runs = in_order(batches, range).unwrap().into_iter();
+            let runs = runs.map(|(input, rows)| {
+                let values = rows.column(0).as_primitive::<Int64Type>().values().to_vec();
+                let seqs: Vec<i64> = rows.row_numbers().map(|row| rows.seq(row) as i64).collect();
+                assert_eq!((&seqs, rows.times().to_vec()), (&values, values.clone()));
+                (input, values)
+            });
+            runs.collect()
+        };
+        let [first, second] = [vec![1, 2, 2, 5, 9], vec![2, 3, 6, 7]];
+        assert_eq!(runs(vec![(1, batch(&first))]), [(1, vec![1, 2, 2, 5, 9])]);
+        let expected = [(0, vec![1, 2, 2]), (1, vec![2, 3]), (0, vec![5]), (1, vec![6, 7]), (0, vec![9])];
+        assert_eq!(runs(vec![(1, batch(&second)), (0, batch(&first))]), expected);
+        assert_eq!(runs(Vec::new()), []);
+    }
 
     #[test]
     fn marks_come_back_and_others_are_damage() {

@@ -25,7 +25,7 @@ use thalweg_storage::ChunkBudget;
 use thalweg_types::Error;
 
 use super::answering::Post;
-use super::arrived::Arrived;
+use super::arrived::{Arrived, Asker};
 use super::cut::StageCut;
 use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
 use super::mend::{NamedGap, Step, Watch};
@@ -241,22 +241,23 @@ impl Units {
         let cut = self.folder.texts.cut(&spec)?;
         let place = self.stage.place as usize;
         let stage = self.folder.texts.stage(&spec, place)?;
-        let arrived = Arc::<Arrived>::default();
         let sent = Arc::<Shown>::default();
         let refuses = (self.options.post.clone(), Arc::clone(&is_active));
-        let post = self.options.post.clone().filter(|_| stage.answers());
-        let goes = match (&self.carrier, post) {
-            (Some(_), _) => Goes::On,
-            (None, Some(post)) => Goes::Answers(post, Arc::clone(&is_active)),
-            (None, None) => Goes::Nowhere,
-        };
+        let post = self.options.post.clone().filter(|_| stage.answers() || stage.answers_later);
+        let lines = post.map(|post| (post, Arc::clone(&is_active)));
+        let answers = lines.is_some() && stage.answers();
+        let goes = Goes { lines, answers, on: self.carrier.is_some() };
+        let askers = [(goes.on, Asker::Outlet), (answers, Asker::Answers)];
+        let askers = askers.into_iter().filter_map(|(asks, asker)| asks.then_some(asker));
+        let arrived = Arc::new(Arrived::new(&askers.collect::<Vec<Asker>>()));
         let outlet = match (&self.carrier, cut.stages.get(place + 1)) {
             (None, _) => None,
             (Some(carrier), Some(next)) => {
                 let unit = Origin::Unit { stage: stage.place, partition };
                 let (spec, arrived) = (Arc::clone(&spec), Arc::clone(&arrived));
                 let doings = self.thread.doings();
-                Some(carrier.outlet(unit, (next.clone(), spec), arrived, doings, Arc::clone(&sent)))
+                let lines = goes.lines.clone().filter(|_| stage.answers_later);
+                Some(carrier.outlet(unit, (next.clone(), spec), (arrived, lines), doings, Arc::clone(&sent)))
             }
             (Some(_), None) => {
                 return Err(Error::internal(format!("text {} of the job has no next stage", spec.number)));

@@ -38,7 +38,7 @@ const LIMIT: Micros = 120 * SECOND;
 /// Most nodes of a run.
 const MOST: usize = 7;
 
-/// One key, and two.
+/// One key, and two of one operator.
 const ONE: &str = "[card]";
 const TWO: &str = "[card, shop]";
 
@@ -65,6 +65,16 @@ sinks: { out: { type: 'null', input: features } }
 ";
 
 const SHOPS: &str = "      shops: SELECT count(*) AS c, sum(n) AS s, sum(amount) AS a FROM records GROUP BY shop OVER INFINITE";
+
+/// The second key in an operator of its own.
+const NEXT: &str = "
+  shops:
+    type: metrics
+    input: features
+    partition_by: [shop]
+    partitions: 2
+    queries:
+      shops: SELECT count(*) AS c, sum(n) AS s, sum(amount) AS a FROM features GROUP BY shop OVER INFINITE";
 
 /// A node's name, whether it runs, and how it is treated.
 pub(crate) struct Peer {
@@ -133,6 +143,11 @@ impl World {
         bus.set_time(BEGIN / MILLISECOND);
         let job = match rng.u8(0..4) {
             0 => JOB.replace("KEYS", ONE).replace("SHOPS\n", ""),
+            1 => JOB
+                .replace("KEYS", ONE)
+                .replace("SHOPS", NEXT)
+                .replace("input: features }", "input: shops }")
+                .replace("lateness: 2s", "lateness: 2s\n    reply: shops"),
             _ => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS),
         };
         let memory = std::path::Path::new("/dev/shm");
@@ -172,9 +187,10 @@ impl World {
 
     /// Topics of the stages, in the order in which rows go through them.
     pub(crate) fn topics(&self) -> Vec<&'static str> {
-        match self.job.contains(TWO) {
-            true => vec!["t.j.features-1", "t.j.features-2"],
-            false => vec!["t.j.features"],
+        match (self.job.contains(TWO), self.job.contains(NEXT)) {
+            (true, _) => vec!["t.j.features-1", "t.j.features-2"],
+            (_, true) => vec!["t.j.features", "t.j.shops"],
+            _ => vec!["t.j.features"],
         }
     }
 
