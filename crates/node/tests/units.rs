@@ -245,9 +245,11 @@ impl World {
     }
 }
 
-/// Two keys. Times of records are a tenth of a second apart, so that one of the first units is late by far more than
-/// `lateness` where it was away.
-const CHAIN: &str = "
+/// A job with these operators and sinks.
+macro_rules! of_records {
+    ($below:literal) => {
+        concat!(
+            "
 name: j
 sources:
   records:
@@ -258,7 +260,16 @@ sources:
     lateness: 5s
     schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
 operators:
-  features:
+",
+            $below
+        )
+    };
+}
+
+/// Two keys. Times of records are a tenth of a second apart, so that one of the first units is late by far more than
+/// `lateness` where it was away.
+const CHAIN: &str = of_records!(
+    "  features:
     type: metrics
     input: records
     partition_by: [card, id]
@@ -269,21 +280,12 @@ operators:
       rows: SELECT first(amount) AS f, prev(amount) AS p FROM records GROUP BY card OVER ROWS 3
 sinks:
   out: { type: collect, input: features }
-";
+"
+);
 
 /// The same queries in two operators, of which the second reads what a filter leaves of the first: all.
-const LINE: &str = "
-name: j
-sources:
-  records:
-    type: file
-    path: DIR/records.csv
-    format: csv
-    time: t
-    lateness: 5s
-    schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
-operators:
-  features:
+const LINE: &str = of_records!(
+    "  features:
     type: metrics
     input: records
     partition_by: [card]
@@ -301,21 +303,12 @@ operators:
       shops: SELECT count(*) AS c, sum(n) AS s FROM counted GROUP BY id OVER INFINITE
 sinks:
   out: { type: collect, input: more }
-";
+"
+);
 
 /// A join of two inputs, which are made of what the first operator says.
-const PAIRS: &str = "
-name: j
-sources:
-  records:
-    type: file
-    path: DIR/records.csv
-    format: csv
-    time: t
-    lateness: 5s
-    schema: { n: int64, t: timestamp(ms), id: int64, card: string, amount: float64 }
-operators:
-  features:
+const PAIRS: &str = of_records!(
+    "  features:
     type: metrics
     input: records
     partition_by: [card]
@@ -328,7 +321,8 @@ operators:
   numbered: { type: map, input: pairs, select: { n: a * 100000 + b } }
 sinks:
   out: { type: collect, input: numbered }
-";
+"
+);
 
 /// All stages of a job on a node, which is new each time over the same folder: one, or the two of a chain.
 struct Chain {

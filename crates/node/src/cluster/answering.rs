@@ -153,6 +153,9 @@ impl Post {
 /// Answers for a door, and how many they are.
 type Open = (Arc<Door>, AnswersBuilder, u64);
 
+/// What brings lines to doors, and whether the unit is active: one that follows another sends none.
+pub(super) type Lines = (Arc<Post>, Arc<AtomicBool>);
+
 /// Lines for doors, about records that a unit has been told.
 pub(super) struct Letters {
     arrived: Arc<Arrived>,
@@ -163,7 +166,7 @@ pub(super) struct Letters {
 }
 
 impl Letters {
-    pub(super) fn new(arrived: Arc<Arrived>, post: Arc<Post>, is_active: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(arrived: Arc<Arrived>, (post, is_active): Lines) -> Self {
         Self { arrived, post, is_active, open: BTreeMap::new() }
     }
 

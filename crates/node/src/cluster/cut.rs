@@ -1,8 +1,8 @@
 //! Cuts a job before each of its keyed operators.
 //!
 //! What is above the first runs where records enter; a keyed operator and all that reads it, up to the next one, is a stage,
-//! which runs once per partition of a topic, by the key of its rows, and sends what the next one reads to the topic of that. A row's partition is that of the embedded job with as many partitions: the same hash,
-//! the same ranges.
+//! which runs once per partition of a topic, by the key of its rows, and sends what the next one reads to the topic of that.
+//! A row's partition is that of the embedded job with as many partitions: the same hash, the same ranges.
 //!
 //! An operator of several keys is a *chain* of stages ([`Links`]): each adds what it says of a record to the row and sends it to
 //! the topic of the next key; the last one has all, and everything below. One message per record at the door is the

@@ -31,7 +31,7 @@ use thalweg_flow::{
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
-use super::answering::{AnsweringSink, Letters, Post, is_waited_for};
+use super::answering::{AnsweringSink, Letters, Lines, Post, is_waited_for};
 use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::gaps::{GapNotes, OpenGaps, Refusals};
@@ -121,8 +121,7 @@ pub(super) struct Input {
 /// What leaves a unit of what it makes of its rows.
 #[derive(Clone)]
 pub(super) struct Goes {
-    /// Lines for doors, where the unit is active: not those of one that follows another.
-    pub(super) lines: Option<(Arc<Post>, Arc<AtomicBool>)>,
+    pub(super) lines: Option<Lines>,
     /// These are answers; else it is a later stage that has them, and doors hear of rows that do not get there.
     pub(super) answers: bool,
     /// Rows for the next stage.
@@ -194,11 +193,10 @@ impl SourcePlugin for InboxPlugin {
         let decoder = Box::new(move |_: &thalweg_flow::TaskInfo| {
             Ok(Box::new(FrameDecoder(Arc::clone(&decoding))) as Box<dyn Decoder>)
         });
-        let replies = goes.lines.clone().filter(|_| goes.answers).map(|(post, is_active)| {
+        let replies = goes.lines.clone().filter(|_| goes.answers).map(|lines| {
             let arrived = Arc::clone(arrived);
             let factory: thalweg_flow::TaskFactory<dyn thalweg_flow::Operator> = Box::new(move |_| {
-                let (arrived, post) = (Arc::clone(&arrived), Arc::clone(&post));
-                Ok(Box::new(AnsweringSink::new(Letters::new(arrived, post, Arc::clone(&is_active)))))
+                Ok(Box::new(AnsweringSink::new(Letters::new(Arc::clone(&arrived), lines.clone()))))
             });
             factory
         });

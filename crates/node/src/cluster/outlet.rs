@@ -32,7 +32,7 @@ use thalweg_kafka::{Bus, Producer, Sent as Taken, TopicPartition};
 use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange, Seqs};
 
 use super::actor::{Actor, Bell, Next};
-use super::answering::{Letters, Post};
+use super::answering::{Letters, Lines};
 use super::arrived::{Arrived, Asker};
 use super::cut::StageCut;
 use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
@@ -331,9 +331,6 @@ impl Outlet {
     }
 }
 
-/// What brings lines to doors, and whether the unit is active.
-type Lines = (Arc<Post>, Arc<AtomicBool>);
-
 /// The sink of a unit that sends: no job file names it.
 struct OutletPlugin {
     carrier: Arc<Carrier>,
@@ -399,9 +396,7 @@ impl SinkPlugin for OutletPlugin {
                 arrived: Arc::clone(&arrived),
                 schema: Arc::clone(&schema),
                 gathers,
-                letters: lines
-                    .clone()
-                    .map(|(post, is_active)| Letters::new(Arc::clone(&arrived), post, is_active)),
+                letters: lines.clone().map(|lines| Letters::new(Arc::clone(&arrived), lines)),
                 went_on: Vec::new(),
                 records: Vec::new(),
                 said: BTreeMap::new(),

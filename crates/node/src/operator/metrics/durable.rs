@@ -13,9 +13,9 @@ use thalweg_flow::{CyclePart, Output};
 use thalweg_state::{Backend, Block, Changes, Filling, Version, write_changes};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
-use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, StageOptions, is_group};
+use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, is_group};
 
-use super::spec::{MetricsSpec, StageQuery, StageSpec, plan_stage, stage_options};
+use super::spec::{MetricsSpec, StageQuery, StageSpec, plan_stage, task_options};
 use crate::job_file::Recovery;
 use crate::operator::{TaskContext, TaskResume};
 
@@ -257,8 +257,7 @@ pub(super) fn open(
 ) -> Result<(Stage, DurableStage), Error> {
     let queries: Vec<&StageQuery> = stage.queries.iter().collect();
     let services = context.services;
-    let options = stage_options(spec, services.state.retention, stage.missed);
-    let options = StageOptions { is_held: services.is_held, ..options };
+    let options = task_options(spec, services, stage.missed);
     let position = match &resume.position {
         None => None,
         Some(bytes) => Some(Position::of_bytes(bytes).ok_or_else(|| {

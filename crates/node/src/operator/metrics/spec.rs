@@ -16,7 +16,7 @@ use thalweg_window::stage::{Missed, Stage, StageOptions};
 
 use crate::diagnostic::one_of;
 use crate::job_file::section::is_name;
-use crate::operator::{OperatorFactory, TaskContext};
+use crate::operator::{OperatorFactory, Services, TaskContext};
 
 use super::merge::Merge;
 use super::stage::{Added, StageOperator};
@@ -189,8 +189,7 @@ pub(super) fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
                 let services = context.services;
                 ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
                 let store = durable::open_store(context, None)?;
-                let options = stage_options(&spec, services.state.retention, Missed::Nothing);
-                let options = StageOptions { is_held: services.is_held, ..options };
+                let options = task_options(&spec, services, Missed::Nothing);
                 (plan_stage(&spec, &queries, store, options)?, None)
             }
         };
@@ -203,15 +202,18 @@ pub(super) fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
     })
 }
 
-pub(super) fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, missed: Missed) -> StageOptions {
+/// Those of a stage's task.
+pub(super) fn task_options(spec: &MetricsSpec, services: &Services, missed: Missed) -> StageOptions {
     StageOptions {
-        lateness: spec.lateness,
-        late: spec.late,
-        dedup: spec.dedup,
-        retention,
+        retention: services.state.retention,
         missed,
-        ..StageOptions::default()
+        is_held: services.is_held,
+        ..stage_options(spec)
     }
+}
+
+fn stage_options(spec: &MetricsSpec) -> StageOptions {
+    StageOptions { lateness: spec.lateness, late: spec.late, dedup: spec.dedup, ..StageOptions::default() }
 }
 
 pub(super) fn plan_stage(
@@ -284,7 +286,7 @@ pub(super) fn explain(spec: &MetricsSpec, queries: &[&StageQuery]) -> Result<Vec
         ChunkBudget::new(0),
         ChunkStoreOptions::new(0),
     )?;
-    let explanation = plan_stage(spec, queries, store, stage_options(spec, None, Missed::Nothing))?.explain();
+    let explanation = plan_stage(spec, queries, store, stage_options(spec))?.explain();
     let mut lines = explanation.tree;
     for (offset, readers) in explanation.cursors {
         lines.push(format!("cursor at task time - {}: {}", format_duration(offset), readers.join(", ")));
