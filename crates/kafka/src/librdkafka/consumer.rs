@@ -12,6 +12,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::{ClientConfig, Offset};
 use tracing::debug;
 
+use super::bootstrap::Bootstrap;
 use super::client::{Context, configured, trouble};
 use super::queue::PartitionQueue;
 use crate::{
@@ -37,6 +38,7 @@ impl Served {
     /// If a setting is wrong, or there is no thread.
     pub(super) fn start(config: &ClientConfig, settings: Arc<Settings>) -> Result<Self, BusError> {
         let action = "make a consumer";
+        let mut bootstrap = Bootstrap::new(&settings);
         let made: Result<BaseConsumer<Context>, KafkaError> =
             config.create_with_context(Context::new(settings));
         let consumer = Arc::new(made.map_err(|error| trouble(action, &error))?);
@@ -49,6 +51,7 @@ impl Served {
                 if let Some(Err(error)) = served.poll(SERVE) {
                     debug!(%error, "kafka consumer");
                 }
+                bootstrap.look(served.client());
             }
         };
         let thread = std::thread::Builder::new()

@@ -3,6 +3,7 @@
 //! A client is served by a thread of its own, which hears what the library reports: errors, log lines, deliveries,
 //! requests for a new token. The library has threads of its own, too: one per broker and one per client.
 
+mod bootstrap;
 mod client;
 mod consumer;
 mod describe;

@@ -17,6 +17,7 @@ use rdkafka::producer::{
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::{ClientContext, Offset};
 
+use super::bootstrap::Bootstrap;
 use super::client::{Context, configured, problem_of, trouble};
 use super::consumer::Served;
 use crate::{
@@ -180,10 +181,12 @@ impl KafkaProducer {
         let producer = Arc::new(made.map_err(|error| trouble(action, &error))?);
         let is_over = Arc::new(AtomicBool::new(false));
         let (served, over) = (Arc::clone(&producer), Arc::clone(&is_over));
+        let mut bootstrap = Bootstrap::new(settings);
         let serve = move || {
             // Relaxed: it orders nothing.
             while !over.load(Ordering::Relaxed) {
                 served.poll(SERVE);
+                bootstrap.look(served.client());
             }
         };
         let thread = std::thread::Builder::new()
