@@ -1,8 +1,11 @@
 //! Nodes of a cluster, each a process, that meet at a real broker.
 //!
+//! * `alike`: one client, whose answers are those of one node without a cluster, byte for byte.
 //! * `leaving`: one client, whose every answer is exact, while nodes are killed and leave.
 //! * `disturbed`: many clients while nodes and the broker are killed, paused and lose their data; recounted in the end.
 
+#[cfg(target_os = "linux")]
+mod alike;
 #[cfg(target_os = "linux")]
 mod disturbed;
 mod leaving;
@@ -26,9 +29,17 @@ struct Node {
 impl Node {
     fn start(place: &Place, brokers: &str, prefix: &str, name: &str, port: u16) -> Self {
         let address = format!("kafka://{brokers}?replication=1&prefix={prefix}");
-        let listen = port.to_string();
-        let mut command = place.command(&["run", "job.yaml", "--cluster", &address, "--node", name]);
-        command.args(["--host-id", name, "--listen", &listen, "--data-dir", name]);
+        Self::with(place, &["--cluster", &address, "--node", name, "--host-id", name], name, port)
+    }
+
+    /// The job on one node, without a cluster.
+    fn alone(place: &Place, name: &str, port: u16) -> Self {
+        Self::with(place, &[], name, port)
+    }
+
+    fn with(place: &Place, args: &[&str], name: &str, port: u16) -> Self {
+        let mut command = place.command(&["run", "job.yaml"]);
+        command.args(args).args(["--listen", &port.to_string(), "--data-dir", name]);
         let log = format!("{name}.log");
         let file = std::fs::File::options().create(true).append(true).open(place.path().join(&log));
         command.stderr(file.expect("a log")).stdout(Stdio::null());
