@@ -31,10 +31,12 @@ pub(super) enum Fault {
     Freeze,
     /// SIGKILL of the broker, and a start with the same data.
     Crash,
+    /// SIGTERM of the broker, and a start with the same data.
+    Roll,
 }
 
-pub(super) const FAULTS: [Fault; 6] =
-    [Fault::Kill, Fault::Lose, Fault::Pause, Fault::Leave, Fault::Freeze, Fault::Crash];
+pub(super) const FAULTS: [Fault; 7] =
+    [Fault::Kill, Fault::Lose, Fault::Pause, Fault::Leave, Fault::Freeze, Fault::Crash, Fault::Roll];
 
 const FROZEN: Duration = Duration::from_secs(8);
 
@@ -215,7 +217,7 @@ impl Scene {
         let other = NAMES[(NAMES.iter().position(|known| *known == name).expect("one of them") + 1) % 3];
         let away = Duration::from_millis(300) + random.time(Duration::from_secs(6));
         thread::sleep(random.time(Duration::from_millis(500)));
-        let (begun, is_broker) = (Instant::now(), matches!(fault, Fault::Freeze | Fault::Crash));
+        let (begun, is_broker) = (Instant::now(), matches!(fault, Fault::Freeze | Fault::Crash | Fault::Roll));
         let (keys_answer, lasted) = thread::scope(|scope| {
             let probes = move || clients.all_keys_answer();
             let lasted = match fault {
@@ -253,6 +255,11 @@ impl Scene {
                     let probes = scope.spawn(probes);
                     self.assert_still(clients, FROZEN);
                     self.broker.resume();
+                    (probes, begun.elapsed())
+                }
+                Fault::Roll => {
+                    let probes = scope.spawn(probes);
+                    self.broker.restart().expect("the broker starts");
                     (probes, begun.elapsed())
                 }
                 Fault::Crash => {
