@@ -1,9 +1,10 @@
 //! The part that all clients share: settings, what the library reports, errors by name.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::bindings as native;
 use rdkafka::client::{Client, OAuthToken};
@@ -84,16 +85,32 @@ pub(super) fn configured(settings: &Settings) -> Result<ClientConfig, BusError> 
     Ok(config)
 }
 
+/// How long an error is not logged again as a warning: a client without its brokers reports several a second.
+const QUIET: Duration = Duration::from_secs(10);
+
 /// Hears what a client reports.
 pub(super) struct Context {
     settings: Arc<Settings>,
     /// Why no broker is reached, as was said last. Held for moments.
     last: Mutex<Option<(Problem, String)>>,
+    /// When an error of each kind was logged last. Held for moments.
+    logged: Mutex<BTreeMap<Option<i32>, Instant>>,
 }
 
 impl Context {
     pub(super) fn new(settings: Arc<Settings>) -> Self {
-        Self { settings, last: Mutex::new(None) }
+        Self { settings, last: Mutex::new(None), logged: Mutex::default() }
+    }
+
+    /// Whether an error is to be logged as a warning at a time: the first of its kind, and one in ten seconds after it.
+    fn is_news(&self, code: Option<RDKafkaErrorCode>, now: Instant) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = code.map(|code| code as i32);
+        let is_news = logged.get(&kind).is_none_or(|last| now.duration_since(*last) >= QUIET);
+        if is_news {
+            logged.insert(kind, now);
+        }
+        is_news
     }
 
     /// An error with the reason that was reported before it: a call that found no broker knows only that.
@@ -132,7 +149,11 @@ impl ClientContext for Context {
                 *last = Some((problem, reason.to_owned()));
             }
         }
-        warn!(client = &*self.settings.client_id, "kafka: {reason}");
+        let client = &*self.settings.client_id;
+        match self.is_news(code, Instant::now()) {
+            true => warn!(client, "kafka: {reason}"),
+            false => debug!(client, "kafka: {reason}"),
+        }
     }
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
@@ -275,6 +296,22 @@ mod tests {
         assert_eq!((claims["sub"].as_str(), claims["exp"].as_i64()), (Some("me"), Some(1_700_000_000)));
         assert_eq!(super::claims("opaque"), None);
         assert_eq!(super::claims("a.b.c"), None);
+    }
+
+    #[test]
+    fn an_error_is_logged_once_in_ten_seconds_and_another_one_at_once() {
+        let context = Context::new(Arc::new(Settings::new(Vec::new())));
+        let (start, refused) = (Instant::now(), Some(RDKafkaErrorCode::BrokerTransportFailure));
+        let mut logged = Vec::new();
+        for second in [0, 1, 9, 10, 11, 30] {
+            if context.is_news(refused, start + Duration::from_secs(second)) {
+                logged.push(second);
+            }
+            if second == 9 {
+                assert!(context.is_news(None, start) && !context.is_news(None, start));
+            }
+        }
+        assert_eq!(logged, [0, 10, 30]);
     }
 
     #[test]

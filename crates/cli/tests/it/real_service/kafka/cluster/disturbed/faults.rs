@@ -217,7 +217,8 @@ impl Scene {
         let other = NAMES[(NAMES.iter().position(|known| *known == name).expect("one of them") + 1) % 3];
         let away = Duration::from_millis(300) + random.time(Duration::from_secs(6));
         thread::sleep(random.time(Duration::from_millis(500)));
-        let (begun, is_broker) = (Instant::now(), matches!(fault, Fault::Freeze | Fault::Crash | Fault::Roll));
+        let (begun, is_broker) =
+            (Instant::now(), matches!(fault, Fault::Freeze | Fault::Crash | Fault::Roll));
         let (keys_answer, lasted) = thread::scope(|scope| {
             let probes = move || clients.all_keys_answer();
             let lasted = match fault {
