@@ -161,6 +161,9 @@ pub struct ProducerOptions {
     pub max_message: usize,
     /// Bytes of messages that wait in the client.
     pub queue: usize,
+    /// Requests that are on their way to a broker at a time: what is sent meanwhile leaves with the next one. `None`: as
+    /// many as keep the order.
+    pub requests: Option<u32>,
     /// Begins transactions under this id: an older producer of the same id is fenced off.
     pub transactional_id: Option<String>,
     /// Called when something was written, or will not be.

@@ -292,6 +292,7 @@ fn a_producer_that_another_process_has_fenced_off_fails_its_job() {
         linger: Duration::ZERO,
         max_message: 1_000,
         queue: 1_000,
+        requests: None,
         transactional_id: Some("thalweg.test.answers".to_owned()),
         wake: Arc::new(|| {}),
     };

@@ -438,6 +438,7 @@ fn an_open_transaction_holds_a_bounded_source_up_to_its_end() {
         linger: Duration::ZERO,
         max_message: 1_000,
         queue: 1_000,
+        requests: None,
         transactional_id: Some("id".to_owned()),
         wake: Arc::new(|| {}),
     };

@@ -157,6 +157,9 @@ impl KafkaProducer {
         ] {
             config.set(name, value);
         }
+        if let Some(requests) = options.requests {
+            config.set("max.in.flight", requests.to_string());
+        }
         match &options.transactional_id {
             None => {
                 // A queued message is never given up, and none is written after one that was not.

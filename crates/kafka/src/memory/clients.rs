@@ -414,6 +414,7 @@ mod tests {
             linger: Duration::ZERO,
             max_message: 1_000,
             queue: 1 << 20,
+            requests: None,
             transactional_id: transactional_id.map(str::to_owned),
             wake: Arc::new(|| {}),
         }

@@ -56,6 +56,7 @@ fn options(transactional_id: Option<&str>) -> ProducerOptions {
         linger: Duration::ZERO,
         max_message: 1_000_000,
         queue: 1 << 20,
+        requests: None,
         transactional_id: transactional_id.map(str::to_owned),
         wake: Arc::new(|| {}),
     }

@@ -31,7 +31,7 @@ use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange}
 use super::actor::{Actor, Bell, Next, Outside, since};
 use super::answering::reply_topic;
 use super::cut::StageCut;
-use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
+use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, MOST_FRAMES, SPARE, producer, send};
 use super::overdue::{Because, Come, Routes, fate};
 use super::scatter::Origin;
 
@@ -312,15 +312,16 @@ impl Door {
     }
 
     /// Takes note of what is written, and sends what may go.
-    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged) -> Step {
+    fn send(&self, producer: &mut dyn Producer, acknowledged: &Acknowledged, now: Micros) -> Step {
         let mut sending = self.lock();
         if sending.is_over {
             return Step::Over;
         }
         sending.lanes.acknowledged(acknowledged.below);
-        for partition in 0..sending.lanes.partitions() {
+        let room = MOST_FRAMES.saturating_sub(sending.lanes.frames(now));
+        for partition in sending.lanes.ready().into_iter().take(room) {
             let tag = sending.next_tag;
-            let Some(cut) = sending.lanes.cut(partition, false, tag) else { continue };
+            let Some(cut) = sending.lanes.cut(partition, false, (tag, now)) else { continue };
             sending.next_tag += 1;
             self.counts.frames.fetch_add(1, Ordering::Relaxed);
             match send(producer, &self.place.topic, partition, &cut, tag) {
@@ -419,7 +420,7 @@ impl Actor for Sender {
             door.lock().lanes.acknowledged(acknowledged.below);
             return self.begin_again(Because::Failed);
         }
-        match door.send(&mut **connected, &acknowledged) {
+        match door.send(&mut **connected, &acknowledged, now) {
             Step::Done => {}
             Step::Failed => return self.begin_again(Because::Failed),
             Step::Over => return Next::Over,

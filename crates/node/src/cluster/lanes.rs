@@ -1,7 +1,7 @@
 //! Rows of one sender on their way to the partitions of a stage, one lane for each.
 //!
-//! A frame leaves at once when none is on its way to its partition, and grows until that one is acknowledged otherwise:
-//! few rows each when records are few, many when they are many, without a setting.
+//! A frame leaves at once when none is on its way to its partition and few are to others ([`MOST_FRAMES`]), and grows until
+//! one is acknowledged otherwise: few rows each when records are few, many when they are many, without a setting.
 //!
 //! The text of the job by which the rows are made goes before the first of them into each partition (`texts`).
 //!
@@ -25,6 +25,13 @@ use super::scatter::{Origin, Scatter};
 pub(super) const GLANCE: Duration = Duration::from_millis(5);
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
+/// Frames of one sender that are on their way at a time, to whatever partitions. Each is a request that costs brokers and
+/// nodes as much as many rows: where they take long, rows wait for company.
+pub(super) const MOST_FRAMES: usize = 4;
+
+/// A frame that is on its way for longer holds up none to other partitions: their brokers may be there.
+const SLOW: Micros = 100_000;
+
 /// How long whoever sends waits until it tries again, where there is no broker.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
@@ -41,6 +48,7 @@ pub(super) fn producer(bus: &dyn Bus, queue: usize, bell: &Arc<Bell>) -> Result<
         linger: Duration::ZERO,
         max_message: 2 << 20,
         queue,
+        requests: None,
         transactional_id: None,
         wake: bell.wake(),
     })?)
@@ -90,6 +98,7 @@ struct Lane {
 /// A frame that is on its way.
 struct OnItsWay {
     tag: u64,
+    since: Micros,
     /// Its first row.
     first: At,
     bytes: usize,
@@ -161,6 +170,21 @@ impl Lanes {
     /// Bytes of frames that are on their way.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Frames that count for [`MOST_FRAMES`] at the time `now`.
+    pub(super) fn frames(&self, now: Micros) -> usize {
+        let sent = self.lanes.iter().filter_map(|lane| lane.sent.as_ref());
+        sent.filter(|sent| now.saturating_sub(sent.since) < SLOW).count()
+    }
+
+    /// Partitions to which a frame may leave, the one first whose row has waited longest.
+    pub(super) fn ready(&self) -> Vec<u32> {
+        let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.sent.is_none());
+        let mut ready: Vec<(At, u32)> =
+            lanes.filter_map(|(partition, lane)| Some((*lane.waiting.front()?, partition))).collect();
+        ready.sort_unstable();
+        ready.into_iter().map(|(_, partition)| partition).collect()
     }
 
     /// The oldest row that is not written; `None` where all are.
@@ -236,9 +260,9 @@ impl Lanes {
         }
     }
 
-    /// A frame for a partition, all of whose messages are sent as `tag`; `None` where there is nothing to send, or one is on its way. Where it
+    /// A frame for a partition, all of whose messages are sent at the time `now` as `tag`; `None` where there is nothing to send, or one is on its way. Where it
     /// `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by it.
-    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, tag: u64) -> Option<Cut> {
+    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, (tag, now): (u64, Micros)) -> Option<Cut> {
         let lane = &mut self.lanes[partition as usize];
         if lane.sent.is_some() {
             return None;
@@ -251,8 +275,72 @@ impl Lanes {
         let text = (!std::mem::replace(&mut lane.has_text, true)).then(|| Arc::clone(&self.text));
         let cut = Cut { text, frame };
         let last = self.scatter.left(partition);
-        lane.sent = Some(OnItsWay { tag, first, bytes: cut.bytes(), last });
+        lane.sent = Some(OnItsWay { tag, since: now, first, bytes: cut.bytes(), last });
         self.in_flight += cut.bytes();
         Some(cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use thalweg_types::{SeqRange, Seqs};
+
+    use super::*;
+    use crate::cluster::cut;
+    use crate::{JobFile, NodeOptions};
+
+    const JOB: &str = "
+name: j
+sources: { records: { type: http, schema: { k: int64 } } }
+operators:
+  counts:
+    type: metrics
+    input: records
+    partition_by: [k]
+    partitions: 16
+    queries: { n: SELECT count(*) AS n FROM records GROUP BY k OVER INFINITE }
+sinks: { out: { type: 'null', input: counts } }
+";
+
+    #[test]
+    fn the_partition_that_has_waited_longest_goes_first_and_a_slow_one_holds_up_nobody() {
+        let node = NodeOptions::default();
+        let job = JobFile::parse("j.yaml", JOB, &[]).and_then(|file| file.check(&node.check_options()));
+        let job = job.unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let stage = cut(&job).unwrap().stages.remove(0);
+        let spec = Spec { number: 1, semantics: 1, job: JOB.to_owned() };
+        let from = positions::Origin::Door { incarnation: 1 };
+        let mut lanes =
+            Lanes::new(&stage, (from, &spec), Settings::default(), |_| Mark::START, None).unwrap();
+        let push = |lanes: &mut Lanes, range: SeqRange| -> BTreeSet<u32> {
+            let keys: ArrayRef =
+                Arc::new(Int64Array::from_iter_values((range.start..range.end).map(|n| n as i64)));
+            let records = RecordBatch::try_new(Arc::clone(stage.streams[0].arrow()), vec![keys]).unwrap();
+            let times = (range.start..range.end).map(|n| n as Micros).collect();
+            let batch = Batch::new(range, records, times, Seqs::Dense(range.start));
+            let mut reached = BTreeSet::new();
+            let origin = |seq, partition| {
+                reached.insert(partition);
+                Origin { position: Position { offset: seq, row: 0 }, arrival: 0, reply: None }
+            };
+            assert!(lanes.push(0, &batch, origin).unwrap().is_empty());
+            reached
+        };
+        let reached = push(&mut lanes, SeqRange::new(0, 12));
+        let first = lanes.ready();
+        assert_eq!(first.iter().copied().collect::<BTreeSet<u32>>(), reached);
+        for (tag, partition) in (0..3).zip(&first) {
+            assert!(lanes.cut(*partition, false, (tag, 5)).is_some());
+        }
+        // Rows for all partitions come after those that wait.
+        push(&mut lanes, SeqRange::new(12, 200));
+        let ready = lanes.ready();
+        assert_eq!((ready.len(), &ready[..first.len() - 3]), (13, &first[3..]));
+        assert_eq!((lanes.frames(5), lanes.frames(4 + SLOW), lanes.frames(5 + SLOW)), (3, 3, 0));
+        lanes.acknowledged(2);
+        assert_eq!((lanes.frames(5), lanes.ready().len()), (1, 15));
     }
 }

@@ -553,6 +553,7 @@ impl Run {
                 linger: Duration::ZERO,
                 max_message: control::MAX_RECORD_BYTES,
                 queue: 2 * control::MAX_RECORD_BYTES,
+                requests: None,
                 transactional_id: None,
                 wake: Arc::new(|| {}),
             });

@@ -35,7 +35,7 @@ use super::actor::{Actor, Bell, Next};
 use super::answering::{Letters, Lines};
 use super::arrived::{Arrived, Asker};
 use super::cut::StageCut;
-use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, SPARE, producer, send};
+use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, MOST_FRAMES, SPARE, producer, send};
 use super::scatter::Origin;
 use crate::durable::Doings;
 
@@ -149,24 +149,27 @@ impl Carrier {
         producer: &mut dyn Producer,
         below: u64,
         outlets: &[Arc<Outlet>],
-        next_tag: &mut u64,
+        (next_tag, now): (&mut u64, Micros),
     ) -> Result<(), Error> {
-        let mut in_flight = 0;
+        let (mut in_flight, mut frames) = (0, 0);
         for outlet in outlets {
-            in_flight += outlet.written(below, self.options.queue);
+            let on_their_way = outlet.written(below, self.options.queue, now);
+            (in_flight, frames) = (in_flight + on_their_way.0, frames + on_their_way.1);
         }
-        for outlet in outlets {
+        // Whose turn it is changes with what is sent.
+        let (before, first) = outlets.split_at((*next_tag % outlets.len().max(1) as u64) as usize);
+        for outlet in first.iter().chain(before) {
             let mut sending = outlet.lock();
             // One that failed with an earlier client has rows of which nobody knows.
             if sending.failure.is_some() {
                 continue;
             }
-            for partition in 0..sending.lanes.partitions() {
-                if in_flight >= self.options.in_flight {
+            for partition in sending.lanes.ready() {
+                if in_flight >= self.options.in_flight || frames >= MOST_FRAMES {
                     return Ok(());
                 }
-                let Some(cut) = sending.lanes.cut(partition, true, *next_tag) else { continue };
-                in_flight += cut.bytes();
+                let Some(cut) = sending.lanes.cut(partition, true, (*next_tag, now)) else { continue };
+                (in_flight, frames) = (in_flight + cut.bytes(), frames + 1);
                 let sent = send(producer, &self.topic, partition, &cut, *next_tag)?;
                 *next_tag += 1;
                 self.counts.frames.fetch_add(1, Ordering::Relaxed);
@@ -196,7 +199,7 @@ impl Carrying {
 }
 
 impl Actor for Carrying {
-    fn step(&mut self, _: Micros) -> Next {
+    fn step(&mut self, now: Micros) -> Next {
         let Self { carrier, client, next_tag } = self;
         let outlets = carrier.outlets();
         if carrier.is_over.load(Ordering::Acquire) {
@@ -216,7 +219,7 @@ impl Actor for Carrying {
         let acknowledged = connected.acknowledged();
         let failure = match acknowledged.failure {
             Some(failure) => Some(Error::from(failure)),
-            None => carrier.send(&mut **connected, acknowledged.below, &outlets, next_tag).err(),
+            None => carrier.send(&mut **connected, acknowledged.below, &outlets, (next_tag, now)).err(),
         };
         if let Some(error) = failure {
             tracing::warn!(topic = %carrier.topic, %error, "rows were not written: units go on from their last commits");
@@ -294,20 +297,20 @@ impl Outlet {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frames with tags below are written; bytes that are on their way.
-    fn written(&self, below: u64, queue: usize) -> usize {
+    /// Frames with tags below are written; bytes and frames that are on their way.
+    fn written(&self, below: u64, queue: usize, now: Micros) -> (usize, usize) {
         let mut sending = self.lock();
         sending.lanes.acknowledged(below);
         self.go_on(&mut sending);
         let has_room = sending.lanes.waiting() < queue;
         let waker = if has_room { sending.waker.take() } else { None };
-        let in_flight = sending.lanes.in_flight();
+        let on_their_way = (sending.lanes.in_flight(), sending.lanes.frames(now));
         drop(sending);
         self.changed.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
-        in_flight
+        on_their_way
     }
 
     /// A commit that has waited for long enough is busy again, before it knows.

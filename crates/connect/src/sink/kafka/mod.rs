@@ -327,6 +327,7 @@ fn plan(context: &SinkContext, fields: &Fields, max_message: usize, stop: &Stop)
             linger: time("linger", DEFAULT_LINGER),
             max_message,
             queue: queue_bytes(options),
+            requests: None,
             transactional_id: is_transactional(options).then(|| id.clone()),
             wake,
         },
