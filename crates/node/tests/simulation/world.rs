@@ -431,7 +431,13 @@ impl World {
     fn kill(&mut self, index: usize) {
         drop(self.peers[index].live.take());
         self.peers[index].cut = None;
-        self.bus.cut(&self.peers[index].name, Cut::default());
+        self.cut(index, Cut::default());
+    }
+
+    /// Cuts a node off from brokers, or connects it again, which its units hear of.
+    fn cut(&self, index: usize, cut: Cut) {
+        self.bus.cut(&self.peers[index].name, cut);
+        self.settle(index);
     }
 
     fn happen(&mut self, fault: Fault) {
@@ -478,7 +484,7 @@ impl World {
             Fault::Stall => self.peers[index].stalled = self.now + for_seconds(&mut self.rng, 6),
             Fault::CutWrites | Fault::CutReads => {
                 let cut = Cut { writes: fault == Fault::CutWrites, reads: fault == Fault::CutReads };
-                self.bus.cut(&self.peers[index].name, cut);
+                self.cut(index, cut);
                 self.peers[index].cut = Some((cut, self.now + for_seconds(&mut self.rng, 5)));
             }
             Fault::Kill | Fault::Lose => {
@@ -512,10 +518,10 @@ impl World {
             self.bus.set_faults(Faults::default());
         }
         for index in 0..self.peers.len() {
-            let peer = &mut self.peers[index];
-            if peer.cut.take_if(|(_, until)| *until <= self.now).is_some() {
-                self.bus.cut(&peer.name, Cut::default());
+            if self.peers[index].cut.take_if(|(_, until)| *until <= self.now).is_some() {
+                self.cut(index, Cut::default());
             }
+            let peer = &self.peers[index];
             if peer.again.is_some_and(|at| at <= self.now) {
                 self.start(index);
                 continue;
