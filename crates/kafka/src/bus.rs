@@ -170,6 +170,21 @@ pub struct ProducerOptions {
     pub wake: Wake,
 }
 
+impl ProducerOptions {
+    /// Messages leave at once, as they are and outside transactions, and nobody hears of it; the queue is in bytes.
+    pub fn new(max_message: usize, queue: usize) -> Self {
+        Self {
+            compression: Compression::None,
+            linger: Duration::ZERO,
+            max_message,
+            queue,
+            requests: None,
+            transactional_id: None,
+            wake: Arc::new(|| {}),
+        }
+    }
+}
+
 /// An offset that a group has committed, with a text of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupOffset {

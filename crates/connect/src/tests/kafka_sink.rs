@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, StringViewArray};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
-use thalweg_kafka::{Bus, Compression, ProducerOptions, TopicPartition};
+use thalweg_kafka::{Bus, ProducerOptions, TopicPartition};
 use thalweg_types::Class;
 
 use super::drive::{Driven, context, numbers};
@@ -288,13 +288,8 @@ fn a_producer_that_another_process_has_fenced_off_fails_its_job() {
     driven.give(5).unwrap();
     driven.commit(1).unwrap();
     let options = ProducerOptions {
-        compression: Compression::None,
-        linger: Duration::ZERO,
-        max_message: 1_000,
-        queue: 1_000,
-        requests: None,
         transactional_id: Some("thalweg.test.answers".to_owned()),
-        wake: Arc::new(|| {}),
+        ..ProducerOptions::new(1_000, 1_000)
     };
     let _other = bus.producer(options).unwrap();
     driven.give(5).unwrap();

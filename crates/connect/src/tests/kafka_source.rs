@@ -434,13 +434,8 @@ fn an_open_transaction_holds_a_bounded_source_up_to_its_end() {
     let bus = MemoryBus::new(3, Faults::default());
     bus.make_topic("t", 1);
     let options = thalweg_kafka::ProducerOptions {
-        compression: thalweg_kafka::Compression::None,
-        linger: Duration::ZERO,
-        max_message: 1_000,
-        queue: 1_000,
-        requests: None,
         transactional_id: Some("id".to_owned()),
-        wake: Arc::new(|| {}),
+        ..thalweg_kafka::ProducerOptions::new(1_000, 1_000)
     };
     let mut producer = bus.producer(options).unwrap();
     producer.begin().unwrap();

@@ -11,6 +11,7 @@
 )]
 
 use std::ffi::CString;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::bindings as native;
@@ -27,21 +28,14 @@ const RARELY: Duration = Duration::from_secs(30);
 
 /// Looks after one client.
 pub(super) struct Bootstrap {
-    brokers: CString,
-    client_id: String,
+    settings: Arc<Settings>,
     looked: Instant,
     attempts: Attempts,
 }
 
 impl Bootstrap {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            // No name of a broker has a NUL: the library has parsed them.
-            brokers: CString::new(settings.brokers.join(",")).unwrap_or_default(),
-            client_id: settings.client_id.clone(),
-            looked: Instant::now(),
-            attempts: Attempts::default(),
-        }
+    pub(super) fn new(settings: Arc<Settings>) -> Self {
+        Self { settings, looked: Instant::now(), attempts: Attempts::default() }
     }
 
     /// Names the brokers to a client that knows none; to be called every now and then.
@@ -53,9 +47,12 @@ impl Bootstrap {
         // SAFETY: the client is alive; without a time to wait this reads what the client remembers.
         let controller = unsafe { native::rd_kafka_controllerid(client.native_ptr(), 0) };
         if self.attempts.is_due(controller >= 0) {
-            info!(client = self.client_id, "kafka: no broker is known: asking those of the settings again");
+            let Settings { brokers, client_id, .. } = &*self.settings;
+            info!(client = &**client_id, "kafka: no broker is known: asking those of the settings again");
+            // No name of a broker has a NUL: the library has parsed them.
+            let brokers = CString::new(brokers.join(",")).unwrap_or_default();
             // SAFETY: client and names are alive; the names are copied.
-            unsafe { native::rd_kafka_brokers_add(client.native_ptr(), self.brokers.as_ptr()) };
+            unsafe { native::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
         }
     }
 }
@@ -90,7 +87,6 @@ impl Attempts {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 

@@ -38,7 +38,7 @@ impl Served {
     /// If a setting is wrong, or there is no thread.
     pub(super) fn start(config: &ClientConfig, settings: Arc<Settings>) -> Result<Self, BusError> {
         let action = "make a consumer";
-        let mut bootstrap = Bootstrap::new(&settings);
+        let mut bootstrap = Bootstrap::new(Arc::clone(&settings));
         let made: Result<BaseConsumer<Context>, KafkaError> =
             config.create_with_context(Context::new(settings));
         let consumer = Arc::new(made.map_err(|error| trouble(action, &error))?);

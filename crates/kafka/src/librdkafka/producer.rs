@@ -184,7 +184,7 @@ impl KafkaProducer {
         let producer = Arc::new(made.map_err(|error| trouble(action, &error))?);
         let is_over = Arc::new(AtomicBool::new(false));
         let (served, over) = (Arc::clone(&producer), Arc::clone(&is_over));
-        let mut bootstrap = Bootstrap::new(settings);
+        let mut bootstrap = Bootstrap::new(Arc::clone(settings));
         let serve = move || {
             // Relaxed: it orders nothing.
             while !over.load(Ordering::Relaxed) {

@@ -406,17 +406,12 @@ impl Producer for MemoryProducer {
 mod tests {
     use super::super::{Cut, Faults, MemoryBus};
     use super::*;
-    use crate::{Bus, Compression, Isolation};
+    use crate::{Bus, Isolation};
 
     fn options(transactional_id: Option<&str>) -> ProducerOptions {
         ProducerOptions {
-            compression: Compression::None,
-            linger: Duration::ZERO,
-            max_message: 1_000,
-            queue: 1 << 20,
-            requests: None,
             transactional_id: transactional_id.map(str::to_owned),
-            wake: Arc::new(|| {}),
+            ..ProducerOptions::new(1_000, 1 << 20)
         }
     }
 

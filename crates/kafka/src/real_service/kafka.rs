@@ -52,13 +52,8 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 fn options(transactional_id: Option<&str>) -> ProducerOptions {
     ProducerOptions {
-        compression: Compression::None,
-        linger: Duration::ZERO,
-        max_message: 1_000_000,
-        queue: 1 << 20,
-        requests: None,
         transactional_id: transactional_id.map(str::to_owned),
-        wake: Arc::new(|| {}),
+        ..ProducerOptions::new(1_000_000, 1 << 20)
     }
 }
 

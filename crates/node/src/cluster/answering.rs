@@ -9,13 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use thalweg_cluster::answers::AnswersBuilder;
 use thalweg_cluster::frame::{Door, Reply};
 use thalweg_connect::format::ndjson::RecordLines;
 use thalweg_flow::{Clock, InputId, Operator, Output};
-use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
+use thalweg_kafka::{Bus, Outgoing, Producer, ProducerOptions, Sent};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
 use super::arrived::{Arrived, Asker};
@@ -126,14 +125,9 @@ impl Post {
         }
         if producer.is_none() {
             let options = ProducerOptions {
-                compression: Compression::None,
-                linger: Duration::ZERO,
-                max_message: MESSAGE + (1 << 20),
-                queue: QUEUE,
                 // Answers to many rows leave together: the topic of a node has one partition.
                 requests: Some(1),
-                transactional_id: None,
-                wake: Arc::new(|| {}),
+                ..ProducerOptions::new(MESSAGE + (1 << 20), QUEUE)
             };
             match self.bus.producer(options) {
                 Ok(made) => *producer = Some(made),

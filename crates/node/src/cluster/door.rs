@@ -31,7 +31,7 @@ use thalweg_types::{Batch, Error, Micros, Reject, RejectsBuilder, Seq, SeqRange}
 use super::actor::{Actor, Bell, Next, Outside, since};
 use super::answering::reply_topic;
 use super::cut::StageCut;
-use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, MOST_FRAMES, SPARE, producer, send};
+use super::lanes::{AGAIN, Frames, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::overdue::{Because, Come, Routes, fate};
 use super::scatter::Origin;
 
@@ -91,7 +91,7 @@ struct Sending {
     passed: Seq,
     /// The end of what has come to the sink.
     reached: Seq,
-    next_tag: u64,
+    frames: Frames,
     /// Where the records are that somebody waits for.
     routes: Routes,
     /// Of the sink's task while it waits for room.
@@ -318,11 +318,11 @@ impl Door {
             return Step::Over;
         }
         sending.lanes.acknowledged(acknowledged.below);
-        let room = MOST_FRAMES.saturating_sub(sending.lanes.frames(now));
-        for partition in sending.lanes.ready().into_iter().take(room) {
-            let tag = sending.next_tag;
-            let Some(cut) = sending.lanes.cut(partition, false, (tag, now)) else { continue };
-            sending.next_tag += 1;
+        let room = sending.frames.room(acknowledged.below, now);
+        for partition in sending.lanes.ready(room) {
+            let tag = sending.frames.tag();
+            let Some(cut) = sending.lanes.cut(partition, false, tag) else { continue };
+            sending.frames.leaves(now);
             self.counts.frames.fetch_add(1, Ordering::Relaxed);
             match send(producer, &self.place.topic, partition, &cut, tag) {
                 Ok(Taken::Taken) => {}
@@ -455,7 +455,7 @@ fn begin(
         rows: 0,
         passed: 0,
         reached: 0,
-        next_tag: 0,
+        frames: Frames::default(),
         routes: Routes::default(),
         waker: None,
         is_over: false,

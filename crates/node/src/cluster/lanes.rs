@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thalweg_cluster::frame::{Refused, Sender, Settings, Spec};
 use thalweg_cluster::positions::{self, Mark, Position};
-use thalweg_kafka::{Bus, Compression, Outgoing, Producer, ProducerOptions, Sent};
+use thalweg_kafka::{Bus, Outgoing, Producer, ProducerOptions, Sent};
 use thalweg_types::{Batch, Error, Micros, Seq};
 
 use super::actor::Bell;
@@ -27,7 +27,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// Frames of one sender that are on their way at a time, to whatever partitions. Each is a request that costs brokers and
 /// nodes as much as many rows: where they take long, rows wait for company.
-pub(super) const MOST_FRAMES: usize = 4;
+const MOST_FRAMES: usize = 4;
 
 /// A frame that is on its way for longer holds up none to other partitions: their brokers may be there.
 const SLOW: Micros = 100_000;
@@ -43,15 +43,7 @@ pub(super) const SPARE: usize = 4 << 20;
 /// # Errors
 /// If a setting is wrong, or no broker answers.
 pub(super) fn producer(bus: &dyn Bus, queue: usize, bell: &Arc<Bell>) -> Result<Box<dyn Producer>, Error> {
-    Ok(bus.producer(ProducerOptions {
-        compression: Compression::None,
-        linger: Duration::ZERO,
-        max_message: 2 << 20,
-        queue,
-        requests: None,
-        transactional_id: None,
-        wake: bell.wake(),
-    })?)
+    Ok(bus.producer(ProducerOptions { wake: bell.wake(), ..ProducerOptions::new(2 << 20, queue) })?)
 }
 
 /// Hands the messages of a cut to a client; [`Sent::Full`] where that has no room for one of them.
@@ -98,7 +90,6 @@ struct Lane {
 /// A frame that is on its way.
 struct OnItsWay {
     tag: u64,
-    since: Micros,
     /// Its first row.
     first: At,
     bytes: usize,
@@ -119,6 +110,40 @@ impl Cut {
 
     pub(super) fn bytes(&self) -> usize {
         self.messages().map(<[u8]>::len).sum()
+    }
+}
+
+/// The frames that leave by one client, over all lanes that it serves.
+#[derive(Default)]
+pub(super) struct Frames {
+    next_tag: u64,
+    /// Tags of those that are on their way, and when they left. Acknowledgements say when one is not, and nothing else:
+    /// a sender that ends leaves its frames to the client.
+    on_their_way: VecDeque<(u64, Micros)>,
+}
+
+impl Frames {
+    /// How many may leave at the time `now`, where all with a tag below are written.
+    pub(super) fn room(&mut self, below: u64, now: Micros) -> usize {
+        while self.on_their_way.pop_front_if(|(tag, _)| *tag < below).is_some() {}
+        let slow = self.on_their_way.partition_point(|(_, since)| now.saturating_sub(*since) >= SLOW);
+        MOST_FRAMES.saturating_sub(self.on_their_way.len() - slow)
+    }
+
+    /// The tag of the next one.
+    pub(super) fn tag(&self) -> u64 {
+        self.next_tag
+    }
+
+    /// The next one leaves at the time `now`.
+    pub(super) fn leaves(&mut self, now: Micros) {
+        self.on_their_way.push_back((self.next_tag, now));
+        self.next_tag += 1;
+    }
+
+    /// There is another client, which never says what became of those of the last one. Their tags do not come again.
+    pub(super) fn begin_again(&mut self) {
+        self.on_their_way.clear();
     }
 }
 
@@ -172,19 +197,16 @@ impl Lanes {
         self.in_flight
     }
 
-    /// Frames that count for [`MOST_FRAMES`] at the time `now`.
-    pub(super) fn frames(&self, now: Micros) -> usize {
-        let sent = self.lanes.iter().filter_map(|lane| lane.sent.as_ref());
-        sent.filter(|sent| now.saturating_sub(sent.since) < SLOW).count()
-    }
-
-    /// Partitions to which a frame may leave, the one first whose row has waited longest.
-    pub(super) fn ready(&self) -> Vec<u32> {
+    /// Partitions to which a frame may leave, the one first whose row has waited longest; `most` of them at most.
+    pub(super) fn ready(&self, most: usize) -> Vec<u32> {
+        if most == 0 {
+            return Vec::new();
+        }
         let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.sent.is_none());
         let mut ready: Vec<(At, u32)> =
             lanes.filter_map(|(partition, lane)| Some((*lane.waiting.front()?, partition))).collect();
         ready.sort_unstable();
-        ready.into_iter().map(|(_, partition)| partition).collect()
+        ready.into_iter().take(most).map(|(_, partition)| partition).collect()
     }
 
     /// The oldest row that is not written; `None` where all are.
@@ -260,9 +282,10 @@ impl Lanes {
         }
     }
 
-    /// A frame for a partition, all of whose messages are sent at the time `now` as `tag`; `None` where there is nothing to send, or one is on its way. Where it
-    /// `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by it.
-    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, (tag, now): (u64, Micros)) -> Option<Cut> {
+    /// A frame for a partition, all of whose messages are sent as `tag`; `None` where there is nothing to send, or one is on its
+    /// way. Where it `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by
+    /// it.
+    pub(super) fn cut(&mut self, partition: u32, tells_time: bool, tag: u64) -> Option<Cut> {
         let lane = &mut self.lanes[partition as usize];
         if lane.sent.is_some() {
             return None;
@@ -275,7 +298,7 @@ impl Lanes {
         let text = (!std::mem::replace(&mut lane.has_text, true)).then(|| Arc::clone(&self.text));
         let cut = Cut { text, frame };
         let last = self.scatter.left(partition);
-        lane.sent = Some(OnItsWay { tag, since: now, first, bytes: cut.bytes(), last });
+        lane.sent = Some(OnItsWay { tag, first, bytes: cut.bytes(), last });
         self.in_flight += cut.bytes();
         Some(cut)
     }
@@ -306,7 +329,7 @@ sinks: { out: { type: 'null', input: counts } }
 ";
 
     #[test]
-    fn the_partition_that_has_waited_longest_goes_first_and_a_slow_one_holds_up_nobody() {
+    fn the_partition_that_has_waited_longest_goes_first() {
         let node = NodeOptions::default();
         let job = JobFile::parse("j.yaml", JOB, &[]).and_then(|file| file.check(&node.check_options()));
         let job = job.unwrap_or_else(|mistakes| panic!("{mistakes}"));
@@ -330,17 +353,32 @@ sinks: { out: { type: 'null', input: counts } }
             reached
         };
         let reached = push(&mut lanes, SeqRange::new(0, 12));
-        let first = lanes.ready();
+        let first = lanes.ready(usize::MAX);
         assert_eq!(first.iter().copied().collect::<BTreeSet<u32>>(), reached);
         for (tag, partition) in (0..3).zip(&first) {
-            assert!(lanes.cut(*partition, false, (tag, 5)).is_some());
+            assert!(lanes.cut(*partition, false, tag).is_some());
         }
         // Rows for all partitions come after those that wait.
         push(&mut lanes, SeqRange::new(12, 200));
-        let ready = lanes.ready();
+        let ready = lanes.ready(usize::MAX);
         assert_eq!((ready.len(), &ready[..first.len() - 3]), (13, &first[3..]));
-        assert_eq!((lanes.frames(5), lanes.frames(4 + SLOW), lanes.frames(5 + SLOW)), (3, 3, 0));
+        assert_eq!((lanes.ready(2), lanes.ready(0)), (ready[..2].to_vec(), Vec::new()));
         lanes.acknowledged(2);
-        assert_eq!((lanes.frames(5), lanes.ready().len()), (1, 15));
+        assert_eq!(lanes.ready(usize::MAX).len(), 15);
+    }
+
+    #[test]
+    fn few_frames_are_on_their_way_unless_they_take_long() {
+        let mut frames = Frames::default();
+        assert_eq!(frames.room(0, 5), MOST_FRAMES);
+        for tag in 0..3 {
+            assert_eq!(frames.tag(), tag);
+            frames.leaves(5);
+        }
+        let left = MOST_FRAMES - 3;
+        assert_eq!([5, 4 + SLOW, 5 + SLOW].map(|now| frames.room(0, now)), [left, left, MOST_FRAMES]);
+        assert_eq!(frames.room(2, 5), MOST_FRAMES - 1);
+        frames.begin_again();
+        assert_eq!((frames.room(0, 5), frames.tag()), (MOST_FRAMES, 3), "tags do not come again");
     }
 }

@@ -550,12 +550,7 @@ impl Run {
         if self.producer.is_none() {
             let made = member.bus.producer(ProducerOptions {
                 compression: Compression::Lz4,
-                linger: Duration::ZERO,
-                max_message: control::MAX_RECORD_BYTES,
-                queue: 2 * control::MAX_RECORD_BYTES,
-                requests: None,
-                transactional_id: None,
-                wake: Arc::new(|| {}),
+                ..ProducerOptions::new(control::MAX_RECORD_BYTES, 2 * control::MAX_RECORD_BYTES)
             });
             match made {
                 Ok(producer) => self.producer = Some(producer),

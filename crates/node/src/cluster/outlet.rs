@@ -35,7 +35,7 @@ use super::actor::{Actor, Bell, Next};
 use super::answering::{Letters, Lines};
 use super::arrived::{Arrived, Asker};
 use super::cut::StageCut;
-use super::lanes::{AGAIN, GLANCE, LOOK, Lanes, MOST_FRAMES, SPARE, producer, send};
+use super::lanes::{AGAIN, Frames, GLANCE, LOOK, Lanes, SPARE, producer, send};
 use super::scatter::Origin;
 use crate::durable::Doings;
 
@@ -137,10 +137,13 @@ impl Carrier {
         self.bell.ring();
     }
 
+    /// Those that are there, by unit.
     fn outlets(&self) -> Vec<Arc<Outlet>> {
         let mut outlets = self.lock();
         outlets.retain(|outlet| outlet.strong_count() > 0);
-        outlets.iter().filter_map(Weak::upgrade).collect()
+        let mut outlets: Vec<Arc<Outlet>> = outlets.iter().filter_map(Weak::upgrade).collect();
+        outlets.sort_by_key(|outlet| outlet.unit);
+        outlets
     }
 
     /// Takes note of what is written, and sends what may go.
@@ -149,29 +152,31 @@ impl Carrier {
         producer: &mut dyn Producer,
         below: u64,
         outlets: &[Arc<Outlet>],
-        (next_tag, now): (&mut u64, Micros),
+        turn: &mut Turn,
+        now: Micros,
     ) -> Result<(), Error> {
-        let (mut in_flight, mut frames) = (0, 0);
-        for outlet in outlets {
-            let on_their_way = outlet.written(below, self.options.queue, now);
-            (in_flight, frames) = (in_flight + on_their_way.0, frames + on_their_way.1);
-        }
-        // Whose turn it is changes with what is sent.
-        let (before, first) = outlets.split_at((*next_tag % outlets.len().max(1) as u64) as usize);
+        let mut in_flight: usize =
+            outlets.iter().map(|outlet| outlet.written(below, self.options.queue)).sum();
+        let mut room = turn.frames.room(below, now);
+        let (before, first) =
+            outlets.split_at(outlets.partition_point(|outlet| Some(outlet.unit) <= turn.last));
         for outlet in first.iter().chain(before) {
             let mut sending = outlet.lock();
             // One that failed with an earlier client has rows of which nobody knows.
             if sending.failure.is_some() {
                 continue;
             }
-            for partition in sending.lanes.ready() {
-                if in_flight >= self.options.in_flight || frames >= MOST_FRAMES {
+            for partition in sending.lanes.ready(room) {
+                if in_flight >= self.options.in_flight {
                     return Ok(());
                 }
-                let Some(cut) = sending.lanes.cut(partition, true, (*next_tag, now)) else { continue };
-                (in_flight, frames) = (in_flight + cut.bytes(), frames + 1);
-                let sent = send(producer, &self.topic, partition, &cut, *next_tag)?;
-                *next_tag += 1;
+                let tag = turn.frames.tag();
+                let Some(cut) = sending.lanes.cut(partition, true, tag) else { continue };
+                in_flight += cut.bytes();
+                room -= 1;
+                let sent = send(producer, &self.topic, partition, &cut, tag)?;
+                turn.frames.leaves(now);
+                turn.last = Some(outlet.unit);
                 self.counts.frames.fetch_add(1, Ordering::Relaxed);
                 if sent == Taken::Full {
                     return Err(Error::internal(
@@ -188,19 +193,25 @@ impl Carrier {
 pub struct Carrying {
     carrier: Arc<Carrier>,
     client: Option<Box<dyn Producer>>,
-    /// Tags are one client's: those of an earlier one never come.
-    next_tag: u64,
+    turn: Turn,
+}
+
+/// How many frames may leave next, and whose comes first: that of the unit after the one of the last frame.
+#[derive(Default)]
+struct Turn {
+    frames: Frames,
+    last: Option<Sent>,
 }
 
 impl Carrying {
     pub fn new(carrier: Arc<Carrier>) -> Self {
-        Self { carrier, client: None, next_tag: 0 }
+        Self { carrier, client: None, turn: Turn::default() }
     }
 }
 
 impl Actor for Carrying {
     fn step(&mut self, now: Micros) -> Next {
-        let Self { carrier, client, next_tag } = self;
+        let Self { carrier, client, turn } = self;
         let outlets = carrier.outlets();
         if carrier.is_over.load(Ordering::Acquire) {
             outlets.iter().for_each(|outlet| outlet.fail("the node ends the work on this job"));
@@ -219,12 +230,13 @@ impl Actor for Carrying {
         let acknowledged = connected.acknowledged();
         let failure = match acknowledged.failure {
             Some(failure) => Some(Error::from(failure)),
-            None => carrier.send(&mut **connected, acknowledged.below, &outlets, (next_tag, now)).err(),
+            None => carrier.send(&mut **connected, acknowledged.below, &outlets, turn, now).err(),
         };
         if let Some(error) = failure {
             tracing::warn!(topic = %carrier.topic, %error, "rows were not written: units go on from their last commits");
             carrier.counts.failures.fetch_add(1, Ordering::Relaxed);
             *client = None;
+            turn.frames.begin_again();
             let why = format!("rows for the next stage were not written: {error}");
             outlets.iter().for_each(|outlet| outlet.fail(&why));
             return Next::Within(Duration::ZERO);
@@ -260,6 +272,7 @@ impl Shown {
 
 /// The rows of one unit that are not written yet.
 struct Outlet {
+    unit: Sent,
     /// The mark of each partition as of the commit from which the unit goes on.
     opened: Vec<Mark>,
     sending: Mutex<Sending>,
@@ -297,20 +310,20 @@ impl Outlet {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frames with tags below are written; bytes and frames that are on their way.
-    fn written(&self, below: u64, queue: usize, now: Micros) -> (usize, usize) {
+    /// Frames with tags below are written; bytes that are on their way.
+    fn written(&self, below: u64, queue: usize) -> usize {
         let mut sending = self.lock();
         sending.lanes.acknowledged(below);
         self.go_on(&mut sending);
         let has_room = sending.lanes.waiting() < queue;
         let waker = if has_room { sending.waker.take() } else { None };
-        let on_their_way = (sending.lanes.in_flight(), sending.lanes.frames(now));
+        let in_flight = sending.lanes.in_flight();
         drop(sending);
         self.changed.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
-        on_their_way
+        in_flight
     }
 
     /// A commit that has waited for long enough is busy again, before it knows.
@@ -384,7 +397,8 @@ impl SinkPlugin for OutletPlugin {
         };
         let doings = Arc::clone(doings);
         let sending = Mutex::new(sending);
-        let outlet = Arc::new(Outlet { opened: marks, sending, changed: Condvar::new(), doings });
+        let outlet =
+            Arc::new(Outlet { unit: *unit, opened: marks, sending, changed: Condvar::new(), doings });
         let _ = shown.0.set(Arc::downgrade(&outlet));
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
