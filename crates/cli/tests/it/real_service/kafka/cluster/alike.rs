@@ -12,31 +12,16 @@ use thalweg_harness::service::kafka::Broker;
 
 use super::super::super::{eventually, lasting_port};
 use super::super::Place;
-use super::{Node, post};
+use super::{Node, job_file, object_in, post};
 
-const JOB: &str = "\
-name: NAME
-sources:
-  payments:
-    type: http
-    time: ts
-    max_ahead: none
-    lateness: 5s
-    id: tx
-    dedup: 10m
-    schema: { tx: string, ts: timestamp(ms), card: string, shop: string, amount: float64 }
-operators:
-  features:
-    type: metrics
-    input: payments
-    partition_by: [card, shop]
-    partitions: 8
-    queries:
-      by_card: SELECT sum(amount) AS sum, avg(amount) AS avg, count(*) AS n FROM payments GROUP BY card OVER SLIDING 20 SECONDS
-      of_card: SELECT stddev(amount) AS s, max(amount) AS max FROM payments GROUP BY card OVER TUMBLING 15 SECONDS
-      by_shop: SELECT sum(amount) AS sum, min(amount) AS min, count(*) AS n FROM payments GROUP BY shop OVER SLIDING 20 SECONDS
-sinks: { out: { type: 'null', input: features } }
-";
+const SOURCE: &str = "lateness: 5s, id: tx, dedup: 10m, \
+    schema: { tx: string, ts: timestamp(ms), card: string, shop: string, amount: float64 }";
+
+const QUERIES: [&str; 3] = [
+    "by_card: SELECT sum(amount) AS sum, avg(amount) AS avg, count(*) AS n FROM payments GROUP BY card OVER SLIDING 20 SECONDS",
+    "of_card: SELECT stddev(amount) AS s, max(amount) AS max FROM payments GROUP BY card OVER TUMBLING 15 SECONDS",
+    "by_shop: SELECT sum(amount) AS sum, min(amount) AS min, count(*) AS n FROM payments GROUP BY shop OVER SLIDING 20 SECONDS",
+];
 
 /// Records, a tenth of a second apart.
 const RECORDS: u64 = 400;
@@ -88,9 +73,7 @@ impl<'a> Nodes<'a> {
                 Ok(said) => panic!("record {number}: {said:?}"),
             }
         });
-        let object = answer.find('{').zip(answer.rfind('}')).expect("an object");
-        let mut answer: serde_json::Value =
-            serde_json::from_str(&answer[object.0..=object.1]).expect("an answer");
+        let mut answer = object_in(&answer).expect("an answer");
         let duplicate = answer.as_object_mut().expect("an object").remove("duplicate");
         let is_duplicate = duplicate.is_some_and(|stages| !stages.is_null());
         self.duplicates += usize::from(is_duplicate);
@@ -105,7 +88,7 @@ fn answers_are_the_same_wherever_a_job_runs_and_whoever_is_killed() {
     let job = format!("alike{}", std::process::id());
     let folder = Place::with(&[]);
     let broker = Broker::start(folder.path()).expect("a broker");
-    let place = || Place::with(&[("job.yaml", &JOB.replace("NAME", &job))]);
+    let place = || Place::with(&[("job.yaml", &job_file(&job, SOURCE, &QUERIES))]);
     let alone = place();
     let mut nodes = Nodes::new(&job);
     nodes.running.insert("alone", Node::alone(&alone, "alone", lasting_port()));

@@ -5,23 +5,14 @@ use std::time::Duration;
 
 use super::super::super::{eventually, lasting_port, signal};
 use super::super::{Place, broker};
-use super::{Node, post};
+use super::{Node, job_file, post};
 
-const JOB: &str = "\
-name: NAME
-sources:
-  payments: { type: http, time: ts, max_ahead: none, lateness: 1h, schema: { ts: timestamp(ms), card: string, shop: string } }
-operators:
-  features:
-    type: metrics
-    input: payments
-    partition_by: [card, shop]
-    partitions: 8
-    queries:
-      n: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
-      m: SELECT count(*) AS m FROM payments GROUP BY shop OVER SLIDING 1 HOUR
-sinks: { out: { type: 'null', input: features } }
-";
+const SOURCE: &str = "lateness: 1h, schema: { ts: timestamp(ms), card: string, shop: string }";
+
+const QUERIES: [&str; 2] = [
+    "n: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR",
+    "m: SELECT count(*) AS m FROM payments GROUP BY shop OVER SLIDING 1 HOUR",
+];
 
 fn start(place: &Place, prefix: &str, name: &str) -> Node {
     Node::start(place, &broker(), prefix, name, lasting_port())
@@ -73,7 +64,7 @@ impl Cards {
 fn any_node_answers_and_any_may_be_killed_or_leave() {
     let job = format!("cards{}", std::process::id());
     let prefix = format!("cluster-{}", std::process::id());
-    let place = Place::with(&[("job.yaml", &JOB.replace("NAME", &job))]);
+    let place = Place::with(&[("job.yaml", &job_file(&job, SOURCE, &QUERIES))]);
     let mut cards = Cards::default();
     let a = start(&place, &prefix, "a");
     cards.send(&a, &job);

@@ -15,8 +15,34 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::super::Run;
 use super::Place;
+
+/// A job that counts payments by HTTP per card and per shop. `source` are the source's options and schema, and each query
+/// is a name and its SQL.
+fn job_file(name: &str, source: &str, queries: &[&str]) -> String {
+    let queries: String = queries.iter().map(|query| format!("      {query}\n")).collect();
+    format!(
+        "name: {name}
+sources: {{ payments: {{ type: http, time: ts, max_ahead: none, {source} }} }}
+operators:
+  features:
+    type: metrics
+    input: payments
+    partition_by: [card, shop]
+    partitions: 8
+    queries:
+{queries}sinks: {{ out: {{ type: 'null', input: features }} }}
+"
+    )
+}
+
+/// The JSON object in a reply.
+fn object_in(text: &str) -> Option<Value> {
+    serde_json::from_str(text.get(text.find('{')?..=text.rfind('}')?)?).ok()
+}
 
 /// A node in a process, whose data directory has its name.
 struct Node {

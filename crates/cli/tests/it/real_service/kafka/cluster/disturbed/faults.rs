@@ -13,9 +13,9 @@ use thalweg_harness::service::kafka::Broker;
 
 use super::super::super::super::{eventually, lasting_port};
 use super::super::super::Place;
-use super::super::{Node, call};
+use super::super::{Node, call, object_in};
 use super::clients::{Clients, Counts};
-use super::payments::JOB;
+use super::payments;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -110,7 +110,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn start() -> Self {
         let job = format!("pay{}", std::process::id());
-        let place = Place::with(&[("job.yaml", &JOB.replace("NAME", &job))]);
+        let place = Place::with(&[("job.yaml", &payments::job(&job))]);
         let broker = Broker::start(place.path()).expect("a broker");
         let mut scene = Self { nodes: BTreeMap::new(), broker, job, place };
         for name in NAMES {
@@ -153,7 +153,7 @@ impl Scene {
         let port = self.nodes.get(name)?.port;
         let (status, text) = call("GET", port, "/v1/cluster", "", Duration::from_secs(2)).ok()?;
         (status == 200).then_some(())?;
-        serde_json::from_str(text.get(text.find('{')?..=text.rfind('}')?)?).ok()
+        object_in(&text)
     }
 
     /// Names of members, as a node sees them.

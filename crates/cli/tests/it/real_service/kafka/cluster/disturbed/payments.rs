@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use thalweg_harness::random::Random;
 
+use super::super::{job_file, object_in};
+
 pub(super) const CARDS: usize = 64;
 pub(super) const SHOPS: usize = 64;
 
@@ -15,28 +17,18 @@ pub(super) const PROBES: u64 = 1 << 32;
 const BASE: u64 = 1_767_225_600_000;
 
 /// The lateness is above all of a run's skew, and ids are remembered for longer than any payment is repeated.
-pub(super) const JOB: &str = "\
-name: NAME
-sources:
-  payments:
-    type: http
-    time: ts
-    max_ahead: none
-    lateness: 2h
-    id: tx
-    dedup: 2h
-    schema: { tx: string, ts: timestamp(ms), card: string, shop: string, amount: int64 }
-operators:
-  features:
-    type: metrics
-    input: payments
-    partition_by: [card, shop]
-    partitions: 8
-    queries:
-      by_card: SELECT sum(amount) AS amount, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 DAY
-      by_shop: SELECT sum(amount) AS amount, count(*) AS n FROM payments GROUP BY shop OVER SLIDING 1 DAY
-sinks: { out: { type: 'null', input: features } }
-";
+const SOURCE: &str = "lateness: 2h, id: tx, dedup: 2h, \
+    schema: { tx: string, ts: timestamp(ms), card: string, shop: string, amount: int64 }";
+
+const QUERIES: [&str; 2] = [
+    "by_card: SELECT sum(amount) AS amount, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 DAY",
+    "by_shop: SELECT sum(amount) AS amount, count(*) AS n FROM payments GROUP BY shop OVER SLIDING 1 DAY",
+];
+
+/// The job of this name.
+pub(super) fn job(name: &str) -> String {
+    job_file(name, SOURCE, &QUERIES)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Payment {
@@ -99,7 +91,7 @@ impl Answer {
     /// Of a payment; the error is the text.
     pub(super) fn read(payment: &Payment, text: &str) -> Result<Self, String> {
         let read = || -> Option<Self> {
-            let answer: Value = serde_json::from_str(text.get(text.find('{')?..=text.rfind('}')?)?).ok()?;
+            let answer = object_in(text)?;
             let is_of_it = answer["tx"] == format!("t{}", payment.number)
                 && answer["card"] == format!("c{}", payment.card)
                 && answer["shop"] == format!("s{}", payment.shop)
