@@ -243,12 +243,23 @@ pub trait Bus: Send + Sync {
     /// If a setting is wrong, or, with a transactional id, no broker says.
     fn producer(&self, options: ProducerOptions) -> Result<Box<dyn Producer>, BusError>;
 
-    /// What a group has committed for these partitions, once no transaction that would change it is open.
+    /// The offsets of a group, for whoever asks for them again and again.
     ///
     /// # Errors
-    /// If no broker says.
-    fn group_offsets(&self, group: &str, of: &[TopicPartition])
-    -> Result<Vec<Option<GroupOffset>>, BusError>;
+    /// If a setting is wrong.
+    fn group(&self, group: &str) -> Result<Box<dyn Group>, BusError>;
+
+    /// As [`Group::offsets`], asked once.
+    ///
+    /// # Errors
+    /// As there.
+    fn group_offsets(
+        &self,
+        group: &str,
+        of: &[TopicPartition],
+    ) -> Result<Vec<Option<GroupOffset>>, BusError> {
+        self.group(group)?.offsets(of)
+    }
 
     /// Makes a topic; `false` if it is there.
     ///
@@ -261,6 +272,21 @@ pub trait Bus: Send + Sync {
     /// # Errors
     /// If the broker does not.
     fn delete_records(&self, of: &TopicPartition, below: i64) -> Result<(), BusError>;
+}
+
+/// Offsets that are committed under the name of a group that has no members.
+pub trait Group: Send {
+    /// What was committed for these partitions, once no transaction that would change it is open.
+    ///
+    /// # Errors
+    /// If no broker says.
+    fn offsets(&mut self, of: &[TopicPartition]) -> Result<Vec<Option<GroupOffset>>, BusError>;
+
+    /// Commits offsets outside of transactions, and waits for the outcome, up to 45 s where no broker answers.
+    ///
+    /// # Errors
+    /// If no broker says, or one refuses; they may be committed all the same.
+    fn commit(&mut self, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError>;
 }
 
 /// Reads partitions that it was told to. Their messages come in order of their offsets, which have gaps.

@@ -24,7 +24,7 @@ mod real_service;
 mod settings;
 
 pub use bus::{
-    Acknowledged, Bounds, Bus, Compression, Consumer, ConsumerOptions, GroupOffset, Header, Isolation,
+    Acknowledged, Bounds, Bus, Compression, Consumer, ConsumerOptions, Group, GroupOffset, Header, Isolation,
     Message, NewTopic, Outgoing, Producer, ProducerOptions, Sent, Taken, Topic, TopicId, TopicPartition,
     Wake,
 };

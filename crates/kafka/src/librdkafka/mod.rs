@@ -7,6 +7,7 @@ mod bootstrap;
 mod client;
 mod consumer;
 mod describe;
+mod group;
 mod producer;
 mod queue;
 
@@ -20,10 +21,11 @@ use rdkafka::{ClientConfig, Offset};
 
 use self::client::{Context, configured, give_token, problem_of, trouble};
 use self::consumer::{KafkaConsumer, Served};
+use self::group::KafkaGroup;
 use self::producer::KafkaProducer;
 use crate::{
-    Bounds, Bus, BusError, Consumer, ConsumerOptions, GroupOffset, NewTopic, Problem, Producer,
-    ProducerOptions, Settings, Topic, TopicPartition,
+    Bounds, Bus, BusError, Consumer, ConsumerOptions, Group, NewTopic, Problem, Producer, ProducerOptions,
+    Settings, Topic, TopicPartition,
 };
 
 /// The library's version, such as `2.12.1`.
@@ -157,36 +159,12 @@ impl Bus for KafkaBus {
         Ok(Box::new(KafkaProducer::new(&self.settings, options, group)?))
     }
 
-    fn group_offsets(
-        &self,
-        group: &str,
-        of: &[TopicPartition],
-    ) -> Result<Vec<Option<GroupOffset>>, BusError> {
-        let served = self.of_group(group)?;
-        let action = format!("look up the offsets of group {group:?}");
-        let mut list = TopicPartitionList::new();
-        for of in of {
-            list.add_partition(&of.topic, of.partition);
-        }
-        let found = served
-            .consumer()
-            .committed_offsets(list, self.settings.request_timeout)
-            .map_err(|error| served.explained(trouble(action.clone(), &error)))?;
-        let mut offsets = Vec::new();
-        for of in of {
-            let Some(element) = found.find_partition(&of.topic, of.partition) else {
-                offsets.push(None);
-                continue;
-            };
-            element.error().map_err(|error| trouble(action.clone(), &error))?;
-            offsets.push(match element.offset() {
-                Offset::Offset(offset) => {
-                    Some(GroupOffset { offset, metadata: element.metadata().to_owned() })
-                }
-                _ => None,
-            });
-        }
-        Ok(offsets)
+    fn group(&self, group: &str) -> Result<Box<dyn Group>, BusError> {
+        Ok(Box::new(KafkaGroup {
+            name: group.to_owned(),
+            served: self.of_group(group)?,
+            timeout: self.settings.request_timeout,
+        }))
     }
 
     fn create_topic(&self, topic: &NewTopic) -> Result<bool, BusError> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::clients::{MemoryConsumer, MemoryProducer};
 use self::world::World;
 use crate::{
-    Bounds, Bus, BusError, Consumer, ConsumerOptions, GroupOffset, NewTopic, Problem, Producer,
+    Bounds, Bus, BusError, Consumer, ConsumerOptions, Group, GroupOffset, NewTopic, Problem, Producer,
     ProducerOptions, Topic, TopicId, TopicPartition,
 };
 
@@ -257,13 +257,8 @@ impl Bus for MemoryBus {
         Ok(Box::new(MemoryProducer::new(world, client, options, epoch)))
     }
 
-    fn group_offsets(
-        &self,
-        group: &str,
-        of: &[TopicPartition],
-    ) -> Result<Vec<Option<GroupOffset>>, BusError> {
-        let world = self.reach("look up the offsets of a group")?;
-        Ok(of.iter().map(|of| world.groups.get(&(group.to_owned(), of.clone())).cloned()).collect())
+    fn group(&self, group: &str) -> Result<Box<dyn Group>, BusError> {
+        Ok(Box::new(MemoryGroup { bus: self.clone(), name: group.to_owned() }))
     }
 
     fn create_topic(&self, topic: &NewTopic) -> Result<bool, BusError> {
@@ -277,6 +272,27 @@ impl Bus for MemoryBus {
 
     fn delete_records(&self, of: &TopicPartition, below: i64) -> Result<(), BusError> {
         self.reach("delete records")?.retain_from(of, below);
+        Ok(())
+    }
+}
+
+/// Offsets of a group.
+struct MemoryGroup {
+    bus: MemoryBus,
+    name: String,
+}
+
+impl Group for MemoryGroup {
+    fn offsets(&mut self, of: &[TopicPartition]) -> Result<Vec<Option<GroupOffset>>, BusError> {
+        let world = self.bus.reach("look up the offsets of a group")?;
+        Ok(of.iter().map(|of| world.groups.get(&(self.name.clone(), of.clone())).cloned()).collect())
+    }
+
+    fn commit(&mut self, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError> {
+        let mut world = self.bus.reach("commit offsets of a group")?;
+        for (of, offset) in offsets {
+            world.groups.insert((self.name.clone(), of.clone()), offset.clone());
+        }
         Ok(())
     }
 }

@@ -191,7 +191,12 @@ fn transactions_are_seen_once_committed_and_fence_older_producers() {
     let mut all = consumer(&bus, Isolation::Uncommitted);
     let number = all.assign(&of, 0).unwrap();
     assert_eq!(read(&mut *all, number), ["first", "left", "second"]);
-    assert_eq!(bus.group_offsets("nobody", &[of]), Ok(vec![None]));
+    assert_eq!(bus.group_offsets("nobody", std::slice::from_ref(&of)), Ok(vec![None]));
+    let mut group = bus.group(&format!("group-{topic}")).unwrap();
+    assert_eq!(group.offsets(std::slice::from_ref(&of)), Ok(vec![None]));
+    let offset = GroupOffset { offset: 1 << 40, metadata: "7:4294967295:job".to_owned() };
+    group.commit(&[(of.clone(), offset.clone())]).unwrap();
+    assert_eq!(group.offsets(std::slice::from_ref(&of)), Ok(vec![Some(offset)]));
 }
 
 #[test]
