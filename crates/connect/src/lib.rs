@@ -24,8 +24,8 @@ mod tests;
 
 pub use plugin::{
     BuiltSource, ComputeTime, FormatPlugin, FormatSpec, Ingress, InputSpan, Mistake, OptionKind, OptionSpec,
-    OptionValue, Options, Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput,
-    SourcePlugin, SourceTime, SubmitError, Submitted,
+    OptionValue, Options, Replay, SinkContext, SinkPlugin, SinkResume, SinkUnit, SourceContext, SourceOutput,
+    SourcePlugin, SourceTime, SubmitError, Submitted, UnitRows,
 };
 pub use reach::{JobPath, Reach};
 pub use registry::Registry;

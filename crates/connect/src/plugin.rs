@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch};
 use bytes::Bytes;
 use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
-use thalweg_types::{Error, Micros, Offset, Schema};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq};
 
 use crate::format::{Encoder, RecordFormat};
 use crate::reach::JobPath;
@@ -500,6 +500,39 @@ pub struct SinkContext {
     pub data_dir: PathBuf,
     /// `None` where the job does not outlive its process: it begins anew every time, and nothing is committed.
     pub durable: Option<SinkResume>,
+    /// `None` where no other process runs the same job.
+    pub unit: Option<SinkUnit>,
+}
+
+/// The unit of a cluster that a sink is part of. Copies of a unit on other nodes have the same rows at the same positions, and
+/// other order numbers; a sink remembers positions, and never order numbers. One copy at a time should write. While a unit
+/// moves, or its node hangs, two may.
+#[derive(Clone)]
+pub struct SinkUnit {
+    /// What other systems know the sink by, whichever node has the unit.
+    pub id: Arc<str>,
+    /// `JOB/SINK/PARTITION`.
+    pub name: Arc<str>,
+    pub rows: Arc<dyn UnitRows>,
+}
+
+/// Where the rows of a unit stand in its log. Positions ascend with the rows, and are the same for all copies.
+pub trait UnitRows: Send + Sync {
+    /// The positions of the records of a batch's rows. Batches come in the order of their records.
+    ///
+    /// # Errors
+    /// Of class internal where a row is not known.
+    fn positions(&self, batch: &Batch) -> Result<Vec<u64>, Error>;
+
+    /// All rows below `end` have been given; the position of the last record below it, if there was one since the last call.
+    fn passed(&self, end: Seq) -> Option<u64>;
+
+    /// Whether it is this copy that writes. One that follows another is given no row that is not written, and nothing that it
+    /// is given has to be.
+    fn is_active(&self) -> bool;
+
+    /// All rows of records up to this position are written, by whichever copy.
+    fn reached(&self, position: u64);
 }
 
 /// Where the sink of a durable job goes on. It takes part in cycles ([`Operator::takes_part`]); the position that it
@@ -550,6 +583,17 @@ pub trait SinkPlugin: Send + Sync {
     /// could come in another order after a crash, which takes a sync of the order log.
     fn publishes(&self) -> bool {
         true
+    }
+
+    /// Whether, as part of a unit of a cluster, it writes to another system, where it remembers how far it is
+    /// ([`SinkContext::unit`]); one that writes nothing does not.
+    ///
+    /// # Errors
+    /// Of class user: why it cannot be part of one, after "sink NAME".
+    fn writes_for_units(&self, options: &Options) -> Result<bool, Error> {
+        let _ = options;
+        Err(Error::user(format!("is of type {}, which units do not write to yet", self.name()))
+            .with_hint("use a sink of type kafka, or let clients take the answers as replies"))
     }
 
     /// Whether it deletes records for their age, which its report counts ([`crate::SinkReport::expired`]).

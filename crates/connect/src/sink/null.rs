@@ -4,7 +4,7 @@ use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error};
 
 use super::digest;
-use crate::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport};
+use crate::{OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport};
 
 /// The plug-in.
 pub struct NullPlugin;
@@ -42,6 +42,10 @@ impl SinkPlugin for NullPlugin {
 
     fn guarantee(&self) -> &'static str {
         "at-least-once"
+    }
+
+    fn writes_for_units(&self, _: &Options) -> Result<bool, Error> {
+        Ok(false)
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {

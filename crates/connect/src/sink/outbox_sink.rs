@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_flow::{CyclePart, InputId, Operator, Output, Waker};
-use thalweg_types::{Batch, Error, Micros, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
 use super::delivery::Item;
 use super::outbox::{Courier, Outbox, stopped};
@@ -29,8 +29,10 @@ pub(super) trait Dialect: Send + 'static {
     /// Where a record cannot be written, and the job is to fail for it.
     fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error>;
 
-    /// A step is over.
-    fn complete(&mut self, _: &mut Output<'_>) {}
+    /// A step is over, with all records below `end`.
+    fn complete(&mut self, end: Seq, _: &mut Output<'_>) {
+        let _ = end;
+    }
 
     fn tick(&mut self) {}
 
@@ -149,8 +151,8 @@ impl<D: Dialect> Operator for OutboxSink<D> {
         Ok(())
     }
 
-    fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
-        self.dialect.complete(out);
+    fn complete(&mut self, range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+        self.dialect.complete(range.end, out);
         let leaves = match D::LEAVES {
             Leaves::AtTicks => false,
             Leaves::WhenIdle => self.shared.outbox.is_idle(),

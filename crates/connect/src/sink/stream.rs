@@ -234,6 +234,7 @@ mod tests {
             report: SinkReport::default(),
             data_dir: std::path::PathBuf::new(),
             durable,
+            unit: None,
         };
         let stream = Stream {
             what: "standard output".to_owned(),

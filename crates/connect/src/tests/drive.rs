@@ -45,6 +45,7 @@ pub(super) fn context(
         report: SinkReport::default(),
         data_dir: std::path::PathBuf::new(),
         durable,
+        unit: None,
     }
 }
 

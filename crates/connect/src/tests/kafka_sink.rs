@@ -15,16 +15,16 @@ use crate::{SinkPlugin, SinkResume};
 
 const PARTITIONS: i32 = 3;
 
-fn list(texts: &[&str]) -> OptionValue {
+pub(super) fn list(texts: &[&str]) -> OptionValue {
     OptionValue::List(texts.iter().map(|text| (*text).to_owned()).collect())
 }
 
-fn plugin(bus: &MemoryBus) -> KafkaPlugin {
+pub(super) fn plugin(bus: &MemoryBus) -> KafkaPlugin {
     let bus = bus.clone();
     KafkaPlugin::on(Arc::new(move |_| Ok(Arc::new(bus.clone()) as Arc<dyn Bus>)))
 }
 
-fn entries(more: &[(&'static str, OptionValue)]) -> Vec<(&'static str, OptionValue)> {
+pub(super) fn entries(more: &[(&'static str, OptionValue)]) -> Vec<(&'static str, OptionValue)> {
     let mut entries = vec![
         ("brokers", list(&["127.0.0.1:1"])),
         ("topic", text("t")),
@@ -59,19 +59,19 @@ fn header<'a>(stored: &'a Stored, name: &str) -> Option<&'a [u8]> {
 }
 
 /// The number that a row of [`numbers`] has.
-fn number(stored: &Stored) -> i64 {
+pub(super) fn number(stored: &Stored) -> i64 {
     let value = stored.value.as_deref().expect("a value");
     let row: serde_json::Value = serde_json::from_slice(value).expect("a JSON object");
     row["n"].as_i64().expect("a number")
 }
 
 /// What a reader has of each partition, in order.
-fn read(bus: &MemoryBus) -> Vec<Vec<Stored>> {
+pub(super) fn read(bus: &MemoryBus) -> Vec<Vec<Stored>> {
     (0..PARTITIONS).map(|partition| bus.committed(&TopicPartition::new("t", partition))).collect()
 }
 
 /// The reader's rule: a row whose position is not above the last one of its partition is there already.
-fn without_doubles(rows: &[Stored]) -> Vec<i64> {
+pub(super) fn without_doubles(rows: &[Stored]) -> Vec<i64> {
     let mut last: Option<(u64, u32)> = None;
     let mut kept = Vec::new();
     for stored in rows {
@@ -101,7 +101,7 @@ fn assert_whole(partitions: &[Vec<i64>], count: u64, what: &str) {
     assert_eq!((lost, all.len() as u64), (Vec::new(), count), "{what}: lost, and how many there are");
 }
 
-fn with_topic(seed: u64) -> MemoryBus {
+pub(super) fn with_topic(seed: u64) -> MemoryBus {
     let bus = MemoryBus::new(seed, Faults::default());
     bus.make_topic("t", PARTITIONS);
     bus

@@ -17,6 +17,8 @@ mod kafka_by_time;
 mod kafka_sink;
 #[cfg(feature = "kafka")]
 mod kafka_source;
+#[cfg(feature = "kafka")]
+mod kafka_unit;
 mod line_protocol;
 mod ndjson;
 mod real_service;

@@ -34,6 +34,7 @@ fn sink(
         report: report.clone(),
         data_dir: std::path::PathBuf::new(),
         durable: None,
+        unit: None,
     };
     let factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
     (factory(&task()).unwrap(), report)
@@ -101,6 +102,7 @@ fn a_file_in_no_folder_is_refused_before_the_start() {
         report: SinkReport::default(),
         data_dir: std::path::PathBuf::new(),
         durable: None,
+        unit: None,
     };
     let error = Registry::builtin().sink("file").unwrap().build(context).err().unwrap();
     expect!["sink \"answers\": create \"/nowhere/at/all.ndjson\": No such file or directory (os error 2)"]

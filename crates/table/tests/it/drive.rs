@@ -95,6 +95,7 @@ pub(crate) fn context(dir: &Path, options: &Options, resume: Option<SinkResume>)
         report: SinkReport::default(),
         data_dir: dir.to_owned(),
         durable: resume,
+        unit: None,
     }
 }
 

@@ -7,6 +7,8 @@
 //! With `transactions` rows are visible when their transaction is committed, which it is after `visible`, and before each
 //! commit record of the job. The position of the last row is committed with them, as the offset of a group. Rows up to it
 //! are there: a producer that goes on after a crash, or after a commit whose outcome nobody knows, skips them.
+//!
+//! In a unit of a cluster a copy that follows delivers nothing: it is given what is written, and asks how far that is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_kafka::{
-    Bus, BusError, GroupOffset, Header, Outgoing, Problem, Producer, ProducerOptions, Sent, TopicPartition,
+    Bus, BusError, Header, Outgoing, Problem, Producer, ProducerOptions, Sent, TopicPartition,
 };
 use thalweg_types::{Error, format_duration};
 use tokio::runtime::Handle;
@@ -27,6 +29,7 @@ use super::super::outbox::Outbox;
 use super::super::retry::{Retry, Trouble};
 use super::figures::SinkFigures;
 use super::parcel::{RowPosition, Rows};
+use super::unit::{Committed, PAUSE, Progress, REFRESH};
 
 /// How rows are delivered, as the job file says.
 #[derive(Clone)]
@@ -54,11 +57,11 @@ pub(super) const POSITION: &str = "thalweg-position";
 /// Bytes of a transaction at which it is committed early.
 const TRANSACTION: usize = 8 << 20;
 
-/// How long a position may stay without being committed again.
-const REFRESH: Duration = Duration::from_secs(12 * 3_600);
-
 /// How soon the thread looks again that has nothing to do.
 const IDLE: Duration = Duration::from_millis(500);
+
+/// How soon a copy of a unit that follows looks whether it does so still.
+const LOOK: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 200 });
 
 /// Rows of one key-less run that go to one partition, so that they leave together.
 const RUN: u64 = 512;
@@ -106,6 +109,8 @@ struct Pending {
     records: u64,
     bytes: usize,
     at: Instant,
+    /// In a unit: how far rows are once it is delivered.
+    last: Option<RowPosition>,
 }
 
 /// Where a topic's rows go that have no key.
@@ -129,6 +134,10 @@ pub(super) struct Deliverer {
     topics: Vec<KnownTopic>,
     /// It was said that brokers do not answer.
     is_outage_told: bool,
+    /// In a unit.
+    pub(super) progress: Option<Progress>,
+    /// With positions: rows up to there are written.
+    above: Option<RowPosition>,
 }
 
 impl Deliverer {
@@ -152,6 +161,8 @@ impl Deliverer {
             next_tag: 1,
             topics: Vec::new(),
             is_outage_told: false,
+            progress: None,
+            above: None,
         }
     }
 
@@ -159,7 +170,13 @@ impl Deliverer {
     ///
     /// # Errors
     /// If the trouble will not pass.
-    pub(super) fn by_position(mut self, runtime: &Handle) -> Result<(), Error> {
+    pub(super) fn by_position(
+        mut self,
+        start: &Start,
+        shared: &SharedPosition,
+        runtime: &Handle,
+    ) -> Result<(), Error> {
+        self.go_on_in_unit(start, runtime)?;
         let mut is_closed = false;
         while !(self.stop.is_set() || is_closed && self.pending.is_empty()) {
             let mut is_busy = false;
@@ -171,12 +188,103 @@ impl Deliverer {
                 self.settle(runtime)?;
             }
             self.settle(runtime)?;
+            self.tell(start, shared, false);
             if !is_busy {
                 is_closed = self.outbox.is_over();
                 self.await_news(runtime, IDLE);
             }
         }
+        self.tell(start, shared, true);
         Ok(())
+    }
+
+    /// In a unit: follows while it has to, and then finds out how far rows are written.
+    fn go_on_in_unit(&mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
+        self.follow(runtime);
+        while let Some(progress) = &mut self.progress {
+            if self.stop.is_set() {
+                return Ok(());
+            }
+            match progress.look(&*self.bus) {
+                Ok(()) => {
+                    self.above = progress.written.max(start.position);
+                    // What came while it followed, and was not passed.
+                    return match self.send_pending() {
+                        Ok(()) => Ok(()),
+                        Err(error) => self.recover(error, runtime),
+                    };
+                }
+                Err(error) if error.problem == Problem::Setting => return Err(self.named(error)),
+                Err(error) => {
+                    let trouble = Trouble::Passing { error: error.into(), unknown: false, wait: None };
+                    runtime.block_on(self.retry.wait(trouble, 0))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes what it is given while another copy of the unit writes.
+    fn follow(&mut self, runtime: &Handle) {
+        if self.progress.as_ref().is_none_or(Progress::is_active) {
+            return;
+        }
+        while !self.stop.is_set()
+            && let Some(progress) = self.progress.as_mut().filter(|progress| !progress.is_active())
+        {
+            progress.follow(&*self.bus);
+            self.pass();
+            if self.outbox.is_over() && self.pending.is_empty() {
+                return;
+            }
+            self.await_news(runtime, LOOK);
+        }
+        let since = Instant::now();
+        while let Some(left) = PAUSE.checked_sub(since.elapsed())
+            && !self.stop.is_set()
+            && !self.outbox.is_over()
+        {
+            self.await_news(runtime, left);
+        }
+    }
+
+    /// Takes what is written; the first that is not stays, with all after it.
+    fn pass(&mut self) {
+        while self.pending.is_empty()
+            && let Some((item, bytes)) = self.outbox.next_within(usize::MAX)
+        {
+            let pending = self.pending(item, bytes);
+            let written = self.progress.as_ref().and_then(|progress| progress.written);
+            if pending.text.is_none() || pending.last <= written {
+                self.outbox.release(1, bytes);
+                self.outbox.deliver(1);
+            } else {
+                self.pending.push_back(pending);
+            }
+        }
+    }
+
+    /// An item that was taken, with a tag of its own.
+    fn pending(&mut self, item: Item, bytes: usize) -> Pending {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let (text, records, last) = match item {
+            Item::Text { text, records } => {
+                let last = self.progress.as_ref().and_then(|_| last_position(&text));
+                (Some(text), records, last)
+            }
+            Item::Marker(cycle) => (None, 0, self.progress.as_ref().and_then(|of| of.before(cycle))),
+        };
+        Pending { tag, text, records, bytes, at: Instant::now(), last }
+    }
+
+    /// In a unit: says how far rows are written, to the commit record of the job and, once in a while, to others.
+    fn tell(&mut self, start: &Start, shared: &SharedPosition, is_over: bool) {
+        let Some(progress) = &mut self.progress else { return };
+        if let Some(written) = progress.written {
+            shared.set(written);
+        }
+        progress.tell(&*self.bus, start.cycle, JOB, is_over);
     }
 
     /// Waits until something comes or was delivered.
@@ -191,15 +299,11 @@ impl Deliverer {
     }
 
     fn take(&mut self, item: Item, bytes: usize, runtime: &Handle) -> Result<(), Error> {
-        let tag = self.next_tag;
-        self.next_tag += 1;
-        let (text, records) = match item {
-            Item::Text { text, records } => (Some(text), records),
-            Item::Marker(_) => (None, 0),
-        };
-        self.pending.push_back(Pending { tag, text: text.clone(), records, bytes, at: Instant::now() });
+        let pending = self.pending(item, bytes);
+        let (tag, text) = (pending.tag, pending.text.clone());
+        self.pending.push_back(pending);
         let Some(text) = text else { return Ok(()) };
-        match self.send_all(&text, tag, None) {
+        match self.send_all(&text, tag, self.above) {
             Ok(sent) => {
                 self.note_empty(tag, sent);
                 Ok(())
@@ -249,6 +353,9 @@ impl Deliverer {
                 self.is_outage_told = false;
                 info!(sink = &*self.plan.sink, "rows are written again");
             }
+            if let (Some(progress), Some(last)) = (&mut self.progress, first.last) {
+                progress.reached(last);
+            }
             self.figures.acknowledged.fetch_add(first.records, Ordering::Relaxed);
             self.retry.report().add_bytes(first.bytes as u64);
             self.outbox.release(1, first.bytes);
@@ -272,17 +379,7 @@ impl Deliverer {
                 return Ok(());
             }
             self.figures.retried.fetch_add(records, Ordering::Relaxed);
-            let again: Vec<(u64, Bytes)> = self
-                .pending
-                .iter()
-                .filter_map(|pending| Some((pending.tag, pending.text.clone()?)))
-                .collect();
-            let sent = again.iter().try_for_each(|(tag, text)| {
-                let sent = self.send_all(text, *tag, None)?;
-                self.note_empty(*tag, sent);
-                Ok(())
-            });
-            match sent {
+            match self.send_pending() {
                 Ok(()) => {
                     self.retry.succeeded(tokio::time::Instant::now());
                     return Ok(());
@@ -290,6 +387,17 @@ impl Deliverer {
                 Err(again) => error = again,
             }
         }
+    }
+
+    /// Sends all that was taken and is not known to be written.
+    fn send_pending(&mut self) -> Result<(), BusError> {
+        let texts: Vec<(u64, Bytes)> =
+            self.pending.iter().filter_map(|pending| Some((pending.tag, pending.text.clone()?))).collect();
+        texts.iter().try_for_each(|(tag, text)| {
+            let sent = self.send_all(text, *tag, self.above)?;
+            self.note_empty(*tag, sent);
+            Ok(())
+        })
     }
 
     /// A text of which nothing was sent has nothing to be acknowledged.
@@ -330,7 +438,13 @@ impl Deliverer {
                 };
                 if row.key.is_none() && partition.is_none() {
                     // The same one when it is sent again.
-                    partition = Some((row.position.seq / RUN % partitions as u64) as i32);
+                    let run = row.position.seq / RUN;
+                    // Positions of a unit are far from each other, and often by a multiple of a power of two.
+                    let run = match self.progress {
+                        Some(_) => thalweg_types::hash_bytes(&run.to_le_bytes()),
+                        None => run,
+                    };
+                    partition = Some((run % partitions as u64) as i32);
                 }
                 if partition.is_some_and(|partition| partition >= partitions) {
                     self.figures.unaddressed.fetch_add(1, Ordering::Relaxed);
@@ -395,6 +509,9 @@ impl Deliverer {
 
 /// Topics that are remembered; others are asked for again.
 const MOST_TOPICS: usize = 1_000;
+
+/// Whose numbers the positions of a job have that goes on after this process.
+const JOB: &str = "job";
 
 /// How long rows may wait before it is said.
 const WORTH_SAYING: Duration = Duration::from_secs(5);
@@ -469,7 +586,7 @@ impl Transactions {
             last: None,
             refreshed: Instant::now(),
             shared,
-            life: if start.is_durable { "job".to_owned() } else { start.random.to_string() },
+            life: if start.is_durable { JOB.to_owned() } else { start.random.to_string() },
         }
     }
 
@@ -478,6 +595,7 @@ impl Transactions {
     /// # Errors
     /// If the trouble will not pass, or what Kafka has does not fit the job.
     pub(super) fn run(mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
+        self.inner.follow(runtime);
         while let Err(error) = self.begin_anew() {
             self.wait(error, runtime)?;
             if self.inner.stop.is_set() {
@@ -485,6 +603,9 @@ impl Transactions {
             }
         }
         self.check(start)?;
+        if let Err(error) = self.send_pending() {
+            self.recover(error, runtime)?;
+        }
         let mut is_closed = false;
         while !(self.inner.stop.is_set() || is_closed && self.inner.pending.is_empty()) {
             let mut is_busy = false;
@@ -530,20 +651,10 @@ impl Transactions {
         self.inner.producer()?;
         let found = self.inner.bus.group_offsets(&self.inner.plan.id, &[self.place()])?;
         self.committed = None;
-        if let Some(Some(GroupOffset { offset, metadata })) = found.into_iter().next() {
-            let unreadable = || {
-                let action = format!("look up the position of group {:?}", self.inner.plan.id);
-                let said = format!("expected CYCLE:INDEX:LIFE with offset {offset}, got {metadata:?}");
-                BusError::new(Problem::Setting, action, said)
-            };
-            let mut parts = metadata.splitn(3, ':');
-            let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
-            let (cycle, index) = number().zip(number()).ok_or_else(unreadable)?;
-            let seq = u64::try_from(offset).map_err(|_| unreadable())?;
-            let index = u32::try_from(index).map_err(|_| unreadable())?;
+        if let Some(Some(found)) = found.into_iter().next() {
+            let Committed { position, cycle, life } = Committed::read(&found, &self.inner.plan.id)?;
             // A job that begins anew every time has numbered the rows of its other lives otherwise.
-            if parts.next() == Some(&*self.life) {
-                let position = RowPosition { seq, index };
+            if life == self.life {
                 (self.committed_in, self.committed) = (cycle, Some(position));
                 self.shared.set(position);
             }
@@ -576,7 +687,9 @@ impl Transactions {
                  written twice; start the job in a new data directory, under another name",
             );
         }
-        if self.committed.is_some() && self.committed_in > start.cycle + OPEN_CYCLES {
+        // Each copy of a unit has cycles of its own, and goes on from any older commit.
+        let is_alone = self.inner.progress.is_none();
+        if is_alone && self.committed.is_some() && self.committed_in > start.cycle + OPEN_CYCLES {
             return differs(
                 format!(
                     "has rows of cycle {}, and the job has come to cycle {} only",
@@ -589,20 +702,22 @@ impl Transactions {
     }
 
     fn take(&mut self, item: Item, bytes: usize, runtime: &Handle) -> Result<(), Error> {
-        let tag = self.inner.next_tag;
-        self.inner.next_tag += 1;
-        let (text, records) = match item {
-            Item::Marker(cycle) => {
-                if self.is_open {
-                    self.commit(runtime)?;
-                }
-                self.cycle = cycle;
-                (None, 0)
-            }
-            Item::Text { text, records } => (Some(text), records),
+        let marker = match &item {
+            Item::Marker(cycle) => Some(*cycle),
+            Item::Text { .. } => None,
         };
-        let at = Instant::now();
-        self.inner.pending.push_back(Pending { tag, text: text.clone(), records, bytes, at });
+        let pending = self.inner.pending(item, bytes);
+        if let Some(cycle) = marker {
+            if let Some(last) = pending.last.filter(|last| self.committed < Some(*last)) {
+                self.pass_to(last, runtime)?;
+            }
+            if self.is_open {
+                self.commit(runtime)?;
+            }
+            self.cycle = cycle;
+        }
+        let (tag, text) = (pending.tag, pending.text.clone());
+        self.inner.pending.push_back(pending);
         let Some(text) = text else {
             if !self.is_open {
                 self.inner.release(u64::MAX);
@@ -612,6 +727,18 @@ impl Transactions {
         if let Err(error) = self.send(&text, tag) {
             self.recover(error, runtime)?;
         }
+        Ok(())
+    }
+
+    /// All records up to there have been dealt with, of which some had no rows: what is committed next says so.
+    fn pass_to(&mut self, last: RowPosition, runtime: &Handle) -> Result<(), Error> {
+        if !self.is_open {
+            match self.inner.producer().and_then(|producer| producer.begin()) {
+                Ok(()) => (self.is_open, self.begun, self.bytes) = (true, Instant::now(), 0),
+                Err(error) => return self.recover(error, runtime),
+            }
+        }
+        self.last = Some(last);
         Ok(())
     }
 
@@ -647,8 +774,7 @@ impl Transactions {
         while self.is_open && !self.inner.stop.is_set() {
             let begun = Instant::now();
             let Some(last) = self.last else { return Ok(()) };
-            let metadata = format!("{}:{}:{}", self.cycle + 1, last.index, self.life);
-            let offset = GroupOffset { offset: i64::try_from(last.seq).unwrap_or(i64::MAX), metadata };
+            let offset = Committed { position: last, cycle: self.cycle + 1, life: self.life.clone() }.write();
             let (place, id) = (self.place(), self.inner.plan.id.clone());
             let outcome = match self.inner.producer() {
                 Ok(producer) => producer.commit(&id, &[(place, offset)]),
@@ -694,14 +820,16 @@ impl Transactions {
 
     fn again(&mut self) -> Result<(), BusError> {
         self.begin_anew()?;
-        let texts: Vec<(u64, Bytes, u64)> = self
-            .inner
-            .pending
-            .iter()
-            .filter_map(|pending| Some((pending.tag, pending.text.clone()?, pending.records)))
-            .collect();
-        for (tag, text, records) in texts {
-            self.inner.figures.retried.fetch_add(records, Ordering::Relaxed);
+        let records = self.inner.pending.iter().map(|pending| pending.records).sum();
+        self.inner.figures.retried.fetch_add(records, Ordering::Relaxed);
+        self.send_pending()
+    }
+
+    fn send_pending(&mut self) -> Result<(), BusError> {
+        let pending = self.inner.pending.iter();
+        let texts: Vec<(u64, Bytes)> =
+            pending.filter_map(|pending| Some((pending.tag, pending.text.clone()?))).collect();
+        for (tag, text) in texts {
             self.send(&text, tag)?;
         }
         if !self.is_open {

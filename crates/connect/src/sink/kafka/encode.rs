@@ -127,8 +127,14 @@ impl RowWriter {
         }
     }
 
-    /// Appends the rows of a batch to `out`; how many, and those that cannot be written.
-    pub(super) fn write(&mut self, batch: &Batch, out: &mut Vec<u8>) -> (u64, Vec<Unwritable>) {
+    /// Appends the rows of a batch to `out`; how many, and those that cannot be written. `numbers` are the positions of their
+    /// records where these are not their order numbers.
+    pub(super) fn write(
+        &mut self,
+        batch: &Batch,
+        numbers: Option<&[u64]>,
+        out: &mut Vec<u8>,
+    ) -> (u64, Vec<Unwritable>) {
         let (mut values, mut ends) = (std::mem::take(&mut self.values), std::mem::take(&mut self.ends));
         values.clear();
         ends.clear();
@@ -144,10 +150,10 @@ impl RowWriter {
         let (mut start, mut written) = (0, 0);
         let mut is_refused: Vec<u32> = refused.iter().map(|unwritable| unwritable.row).collect();
         is_refused.sort_unstable();
-        for (row, end) in batch.row_numbers().zip(&ends) {
+        for (at, (row, end)) in batch.row_numbers().zip(&ends).enumerate() {
             let value = &values[start..*end];
             start = *end;
-            let position = self.last.after(batch.seq(row));
+            let position = self.last.after(numbers.map_or_else(|| batch.seq(row), |numbers| numbers[at]));
             self.last = position;
             if is_refused.binary_search(&row).is_ok() {
                 continue;

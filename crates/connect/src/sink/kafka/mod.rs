@@ -4,20 +4,22 @@
 //! written, and after a crash the rows behind it come out again, the same as before. A sink with `transactions` knows
 //! from Kafka which of them are there; one with `positions` sends them again, each with its position in a header.
 //!
-//! Not here: rows as messages (`encode`, `parcel`), the thread that talks to the client (`deliver`).
+//! Not here: rows as messages (`encode`, `parcel`), the thread that talks to the client (`deliver`), what is different in a
+//! unit of a cluster (`unit`).
 
 mod deliver;
 mod encode;
 pub(crate) mod figures;
 mod parcel;
+mod unit;
 
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use thalweg_flow::{Operator, Output, TaskFactory};
-use thalweg_kafka::{Bus, Compression, ProducerOptions, Wake};
-use thalweg_types::{Batch, Error, Schema};
+use thalweg_kafka::{Bus, Compression, ProducerOptions, TopicPartition, Wake};
+use thalweg_types::{Batch, Error, Schema, Seq};
 
 use self::deliver::{
     Deliverer, ORIGIN, POSITION, Plan, SharedPosition, Start, Stop, StopGuard, Transactions, turn_of,
@@ -25,6 +27,7 @@ use self::deliver::{
 use self::encode::{Fields, RowWriter, is_topic};
 use self::figures::SinkFigures;
 use self::parcel::RowPosition;
+use self::unit::{Markers, Progress};
 use super::outbox::{Outbox, QUEUE, queue_bytes};
 use super::outbox_sink::{Dialect, Leaves, OutboxSink, Settlement};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, duration, zeros};
@@ -35,7 +38,9 @@ use crate::kafka::{
     TOKEN, USER, check_connection, real_bus, settings,
 };
 use crate::source::handover::io_runtime;
-use crate::{FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkResume};
+use crate::{
+    FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkResume, UnitRows,
+};
 
 const fn text(key: &'static str, doc: &'static str) -> OptionSpec {
     OptionSpec { key, kind: OptionKind::Text, required: false, default: None, doc }
@@ -178,6 +183,14 @@ impl SinkPlugin for KafkaPlugin {
         true
     }
 
+    fn writes_for_units(&self, options: &Options) -> Result<bool, Error> {
+        match options.text("topic") {
+            Some(_) => Ok(true),
+            None => Err(Error::user("has no \"topic\", with which a unit keeps how far it is")
+                .with_hint("add a topic for rows whose \"topic_field\" is null")),
+        }
+    }
+
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
         let mut mistakes = check_connection(options);
         mistakes.extend(Fields::check(options, schema));
@@ -250,7 +263,10 @@ impl SinkPlugin for KafkaPlugin {
 
 /// What the sink is called in the cluster.
 fn id(context: &SinkContext) -> String {
-    format!("thalweg.{}.{}", context.job, context.name)
+    match &context.unit {
+        Some(unit) => unit.id.to_string(),
+        None => format!("thalweg.{}.{}", context.job, context.name),
+    }
 }
 
 struct TopicRows {
@@ -260,6 +276,15 @@ struct TopicRows {
     figures: Arc<SinkFigures>,
     shared: Arc<SharedPosition>,
     is_told: bool,
+    unit: Option<InUnit>,
+}
+
+/// What the operator knows of the unit that it is part of.
+struct InUnit {
+    rows: Arc<dyn UnitRows>,
+    /// The last record that has passed.
+    passed: Option<RowPosition>,
+    markers: Arc<Markers>,
 }
 
 impl TopicRows {
@@ -283,15 +308,27 @@ impl TopicRows {
             figures: Arc::clone(&figures),
             shared: Arc::clone(&shared),
             is_told: false,
+            unit: context.unit.as_ref().map(|unit| InUnit {
+                rows: Arc::clone(&unit.rows),
+                passed: None,
+                markers: Arc::default(),
+            }),
         };
-        let start = start(context.durable.as_ref())?;
+        let mut start = start(context.durable.as_ref())?;
+        // Another node has run it, then.
+        start.is_new &= rows.unit.is_none();
+        let progress = rows.unit.as_ref().map(|unit| {
+            let place = TopicPartition::new(plan.topic.clone().unwrap_or_default(), 0);
+            Progress::new(Arc::clone(&unit.rows), Arc::clone(&unit.markers), plan.id.clone(), place)
+        });
         let is_transactional = plan.options.transactional_id.is_some();
         let turn = turn_of(&format!(
             "{} {}",
             plan.id,
             context.options.list(BROKERS.key).unwrap_or_default().join(",")
         ));
-        let deliverer = Deliverer::new(plan, bus, Arc::clone(&outbox), retry, figures, stop.clone());
+        let mut deliverer = Deliverer::new(plan, bus, Arc::clone(&outbox), retry, figures, stop.clone());
+        deliverer.progress = progress;
         let runtime = io_runtime()?.handle().clone();
         let deliver = async move {
             let _guard = StopGuard(stop);
@@ -299,7 +336,7 @@ impl TopicRows {
                 let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                 match is_transactional {
                     true => Transactions::new(deliverer, &start, shared).run(&start, &runtime),
-                    false => deliverer.by_position(&runtime),
+                    false => deliverer.by_position(&start, &shared, &runtime),
                 }
             });
             work.await.map_err(|error| Error::internal("deliver rows to topics").with_source(error))?
@@ -318,7 +355,10 @@ fn plan(context: &SinkContext, fields: &Fields, max_message: usize, stop: &Stop)
         sink: Arc::clone(&context.name),
         topic: options.text("topic").map(Into::into),
         header_names: fields.headers.iter().map(|(name, _)| name.clone()).collect(),
-        origin: format!("{}/{}", context.job, context.name).into(),
+        origin: match &context.unit {
+            Some(unit) => Arc::clone(&unit.name),
+            None => format!("{}/{}", context.job, context.name).into(),
+        },
         visible: time("visible", DEFAULT_VISIBLE),
         transaction_timeout: transaction_timeout(options),
         retry_for: options.duration(RETRY_FOR.key).map(duration),
@@ -378,7 +418,8 @@ impl Dialect for TopicRows {
     const LEAVES: Leaves = Leaves::AtOnce;
 
     fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
-        let (written, refused) = self.writer.write(batch, text);
+        let numbers = self.unit.as_ref().map(|unit| unit.rows.positions(batch)).transpose()?;
+        let (written, refused) = self.writer.write(batch, numbers.as_deref(), text);
         self.refusals.pass_on(batch, refused, out);
         Ok(written)
     }
@@ -391,7 +432,19 @@ impl Dialect for TopicRows {
         }
     }
 
-    fn end_cycle(&mut self, _: u64) -> Box<dyn Settlement> {
+    fn complete(&mut self, end: Seq, _: &mut Output<'_>) {
+        if let Some(unit) = &mut self.unit
+            && let Some(seq) = unit.rows.passed(end)
+        {
+            // With all rows that were made of it.
+            unit.passed = Some(RowPosition { seq, index: u32::MAX });
+        }
+    }
+
+    fn end_cycle(&mut self, cycle: u64) -> Box<dyn Settlement> {
+        if let Some(InUnit { passed: Some(passed), markers, .. }) = &self.unit {
+            markers.note(cycle, *passed);
+        }
         Box::new(Settled(Arc::clone(&self.shared)))
     }
 }
@@ -400,8 +453,8 @@ impl Dialect for TopicRows {
 struct Settled(Arc<SharedPosition>);
 
 impl Settlement for Settled {
-    /// Order number 8 and index 4 of the last row that is committed in Kafka, little-endian; nothing where there is none,
-    /// or where rows say their positions themselves.
+    /// Order number 8, in a unit the position in its log, and index 4 of the last row that is committed in Kafka,
+    /// little-endian; nothing where there is none, or where rows say their positions themselves and there is no unit.
     fn position(&mut self) -> Vec<u8> {
         let Some(RowPosition { seq, index }) = self.0.get() else { return Vec::new() };
         [&seq.to_le_bytes()[..], &index.to_le_bytes()[..]].concat()

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_flow::{Operator, Output, TaskFactory};
-use thalweg_types::{Batch, Error, Schema};
+use thalweg_types::{Batch, Error, Schema, Seq};
 use tokio::sync::watch;
 
 use self::pace::{Ask, Pace};
@@ -212,7 +212,7 @@ impl Dialect for Rows {
         Ok(written)
     }
 
-    fn complete(&mut self, out: &mut Output<'_>) {
+    fn complete(&mut self, _: Seq, out: &mut Output<'_>) {
         match self.pace.as_mut().and_then(Pace::ask) {
             Some(Ask::EndOfCycle) => out.hasten_cycle(),
             Some(Ask::Hold) => out.hold_sources(),
