@@ -40,6 +40,11 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<Str
         let (topic, count) = (stage_topic(prefix, &job.name, &stage.name), stage.partitions);
         let units = if count == 1 { "1 unit, which reads" } else { &format!("{count} units, which read") };
         stages += &format!("  stage {}: {units} topic {topic}\n", stage.name);
+        for sink in stage.outside_names() {
+            stages += &format!(
+                "    sink {sink}: each unit writes, as group and transactional id {topic}.{sink}.PARTITION\n"
+            );
+        }
         topics.push(format!("{topic} ({count} partitions)"));
     }
     topics.push(format!("{} (1 partition, for each node)", reply_topic(prefix, "NODE")));

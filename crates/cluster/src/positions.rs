@@ -36,6 +36,22 @@ pub struct Position {
     pub row: u32,
 }
 
+/// [`Position::number`] leaves room for so many rows in a frame.
+const ROWS: u64 = crate::frame::MAX_ROWS as u64;
+
+impl Position {
+    /// The position as one number, which ascends as positions do, for systems that know no others. Below 2^63 up to message
+    /// 2^48.
+    pub fn number(self) -> u64 {
+        self.offset.saturating_mul(ROWS).saturating_add(u64::from(self.row))
+    }
+
+    /// The position that has a number.
+    pub fn of_number(number: u64) -> Self {
+        Self { offset: number / ROWS, row: (number % ROWS) as u32 }
+    }
+}
+
 /// A place between the rows that a sender makes for one destination: after the row with number `made − 1` of those
 /// that `position` makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,6 +222,16 @@ impl FromIterator<(Origin, Mark)> for Through {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn numbers_ascend_with_positions_and_name_them() {
+        let last = u32::try_from(crate::frame::MAX_ROWS - 1).unwrap();
+        let of = |offset, row| Position { offset, row };
+        let positions = [of(0, 0), of(0, last), of(1, 0), of(1, 1), of((1 << 48) - 1, last)];
+        assert!(positions.windows(2).all(|two| two[0].number() < two[1].number()));
+        assert!(positions.iter().all(|position| Position::of_number(position.number()) == *position));
+        assert!(i64::try_from(positions[4].number()).is_ok());
+    }
+
     use fastrand::Rng;
 
     use super::*;

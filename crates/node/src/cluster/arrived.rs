@@ -1,7 +1,6 @@
 //! Where the rows of a unit came from: the source notes it, the sinks at the unit's end ask for it.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_cluster::frame::Reply;
@@ -20,20 +19,22 @@ struct Block {
 }
 
 /// Who asks where rows came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asker {
     /// Sends rows to the next stage.
     Outlet,
     /// Sends answers to doors.
     Answers,
+    /// Writes to another system, by its number among those that do.
+    Sink(usize),
 }
 
 /// The rows of a unit that its sinks have not had. What is noted is bounded by what is in flight in the job.
 #[derive(Debug)]
 pub(super) struct Arrived {
     blocks: Mutex<VecDeque<Block>>,
-    /// By asker: rows below it are asked for no more.
-    passed: [AtomicU64; 2],
+    /// Rows below are asked for no more by an asker. Held for moments, and after `blocks`.
+    passed: Mutex<BTreeMap<Asker, Seq>>,
 }
 
 /// Where a row came from.
@@ -46,10 +47,9 @@ pub(super) struct From {
 
 impl Arrived {
     /// For those who will ask.
-    pub(super) fn new(askers: &[Asker]) -> Self {
-        let passed = [Asker::Outlet, Asker::Answers];
-        let passed = passed.map(|asker| AtomicU64::new(if askers.contains(&asker) { 0 } else { Seq::MAX }));
-        Self { blocks: Mutex::default(), passed }
+    pub(super) fn new(askers: impl IntoIterator<Item = Asker>) -> Self {
+        let passed = askers.into_iter().map(|asker| (asker, 0)).collect();
+        Self { blocks: Mutex::default(), passed: Mutex::new(passed) }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Block>> {
@@ -92,12 +92,22 @@ impl Arrived {
         Walk { held: self.lock(), block: 0, frame: 0, passed: 0 }
     }
 
+    /// Where the last row below `end` came from, if it is known still.
+    pub(super) fn last_below(&self, end: Seq) -> Option<Position> {
+        let mut walk = self.walk();
+        let block = walk.held.iter().rev().find(|block| block.range.start < end)?;
+        let last = end.min(block.range.end) - 1;
+        walk.at(last).map(|from| from.position)
+    }
+
     /// Rows below `end` are asked for no more by one of the askers.
     pub(super) fn forget(&self, asker: Asker, end: Seq) {
         let mut held = self.lock();
-        // Relaxed: the lock orders them.
-        self.passed[asker as usize].fetch_max(end, Ordering::Relaxed);
-        let passed = self.passed.iter().map(|passed| passed.load(Ordering::Relaxed)).min().unwrap_or(end);
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(passed) = passed.get_mut(&asker) {
+            *passed = end.max(*passed);
+        }
+        let passed = passed.values().min().copied().unwrap_or(end);
         while held.front().is_some_and(|block| block.range.end <= passed) {
             held.pop_front();
         }

@@ -551,6 +551,19 @@ impl StageCut {
         (self.place > 0).then(|| name.to_string().into())
     }
 
+    /// Its sinks that write to other systems, by place.
+    pub(super) fn outside(&self) -> Vec<usize> {
+        // That which sends to the next stage is not there yet.
+        let sinks = self.job.sinks.iter().enumerate();
+        let writes = |sink: &CheckedSink| sink.plugin.writes_for_units(&sink.options).unwrap_or(false);
+        sinks.filter(|(_, sink)| writes(sink)).map(|(place, _)| place).collect()
+    }
+
+    /// The names of these.
+    pub fn outside_names(&self) -> impl Iterator<Item = &str> {
+        self.outside().into_iter().map(|sink| &*self.job.sinks[sink].name)
+    }
+
     /// The name of the job of one of its units.
     pub(super) fn unit_name(&self, partition: u32) -> Arc<str> {
         format!("{}/{}/{partition}", self.job.name, self.name).into()

@@ -78,16 +78,16 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
             "run it on one node, without --cluster".to_owned(),
         ));
     }
-    if let Some(sink) = job.sinks.iter().find(|sink| sink.plugin.name() != "null") {
-        return Err(refused(
-            format!(
-                "job {:?} cannot run on several nodes: sink {:?} is of type {}, and units have answers alone so far",
+    for sink in &job.sinks {
+        sink.plugin.writes_for_units(&sink.options).map_err(|error| {
+            let what = format!(
+                "job {:?} cannot run on several nodes: sink {:?} {}",
                 job.name,
                 sink.name,
-                sink.plugin.name()
-            ),
-            "let clients take the answers as replies, or run it on one node, without --cluster".to_owned(),
-        ));
+                error.message()
+            );
+            refused(what, error.hint().unwrap_or_default().to_owned())
+        })?;
     }
     for stage in cut.stages.iter_mut().filter(|stage| !stage.keys.iter().all(Vec::is_empty)) {
         let says = !job.json["operators"][&*stage.operator]["partitions"].is_null();

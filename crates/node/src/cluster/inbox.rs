@@ -35,6 +35,7 @@ use super::answering::{AnsweringSink, Letters, Lines, Post, is_waited_for};
 use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::gaps::{GapNotes, OpenGaps, Refusals};
+use super::outside::Limit;
 use super::place::{LastFrame, Place};
 use super::texts::{Kept, Texts, Wires, adapt, wires};
 use super::wire::from_wire;
@@ -116,6 +117,8 @@ pub(super) struct Input {
     pub(super) arrived: Arc<Arrived>,
     /// What hears of the unit's commits.
     pub(super) on_commit: Option<CommitView>,
+    /// How far it may read.
+    pub(super) limit: Option<Arc<Limit>>,
 }
 
 /// What leaves a unit of what it makes of its rows.
@@ -124,8 +127,8 @@ pub(super) struct Goes {
     pub(super) lines: Option<Lines>,
     /// These are answers; else it is a later stage that has them, and doors hear of rows that do not get there.
     pub(super) answers: bool,
-    /// Rows for the next stage.
-    pub(super) on: bool,
+    /// Somebody asks of every row where it came from: the next stage, or a sink that writes to another system.
+    pub(super) asks: bool,
 }
 
 /// The plug-in of one unit's source: no job file names it.
@@ -153,8 +156,7 @@ impl SourcePlugin for InboxPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let Input { reader, of, stage, text, texts, kept, counts, goes, refuses, arrived, on_commit } =
-            &self.0;
+        let Input { reader, of, stage, text, texts, kept, counts, goes, refuses, arrived, .. } = &self.0;
         let source = Inbox {
             reader: reader.clone(),
             of: of.clone(),
@@ -181,7 +183,8 @@ impl SourcePlugin for InboxPlugin {
             goes: goes.clone(),
             arrived: Arc::clone(arrived),
             told: None,
-            on_commit: on_commit.clone(),
+            on_commit: self.0.on_commit.clone(),
+            limit: self.0.limit.clone(),
         };
         let arrow = |streams: &[Schema]| streams.iter().map(|stream| Arc::clone(stream.arrow())).collect();
         let decoding = Arc::new(Decoding {
@@ -269,6 +272,7 @@ struct Inbox {
     /// Frames of the block that was just told, if somebody asks for them, and whether a client may.
     told: Option<(Arc<Vec<TakenFrame>>, bool)>,
     on_commit: Option<CommitView>,
+    limit: Option<Arc<Limit>>,
 }
 
 impl Inbox {
@@ -467,6 +471,12 @@ impl Inbox {
         Ok(())
     }
 
+    /// Whether the next message may not be read yet.
+    fn is_held_back(&self) -> bool {
+        let below = self.limit.as_ref().and_then(|limit| limit.below());
+        below.is_some_and(|below| self.held.front().is_some_and(|held| held.offset >= below))
+    }
+
     /// The next that counts of what is held.
     fn next(&mut self, max_bytes: usize) -> Result<Option<Poll>, Error> {
         let mut frames: Vec<TakenFrame> = Vec::new();
@@ -474,6 +484,9 @@ impl Inbox {
         loop {
             // All that was taken is judged.
             self.gaps.judged(self.place.position.offset);
+            if self.is_held_back() {
+                break;
+            }
             let Some(held) = self.held.front() else { break };
             let is_rows = matches!(held.frame, Frame::Rows(_));
             if !frames.is_empty() && (!is_rows || bytes >= max_bytes || rows >= BLOCK_ROWS) {
@@ -537,7 +550,7 @@ impl Inbox {
         let frames = Arc::new(frames);
         let lines = self.goes.lines.as_ref();
         let is_waited_for = lines.is_some_and(|(post, _)| is_waited_for(&frames, now, post.now()));
-        self.told = (self.goes.on || is_waited_for).then(|| (Arc::clone(&frames), is_waited_for));
+        self.told = (self.goes.asks || is_waited_for).then(|| (Arc::clone(&frames), is_waited_for));
         let payload = Payload::Other { data: frames as Arc<dyn Any + Send + Sync>, bytes };
         let block = RawBlock { partition: self.of.partition.unsigned_abs(), first, count, payload };
         Ok(Some(Poll::Told { now, event: Told::Block(block) }))
@@ -574,6 +587,9 @@ impl Source for Inbox {
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
         let from = self.resume().map_err(|error| error.context(format!("source {:?}", self.source)))?;
         let from = i64::try_from(from).map_err(|_| Error::corrupt("an offset above 2^63 − 1"))?;
+        if let Some(limit) = &self.limit {
+            limit.wake_by(waker.clone());
+        }
         let number = self.reader.lock().assign_waking(&self.of, from, Arc::new(move || waker.wake()))?;
         self.number = Some(number);
         Ok(())
@@ -598,6 +614,9 @@ impl Source for Inbox {
             }
             if let Some(poll) = self.next(max_bytes)? {
                 return Ok(poll);
+            }
+            if self.is_held_back() {
+                return Ok(if self.is_draining { Poll::End } else { Poll::Pending });
             }
         }
     }

@@ -33,6 +33,7 @@ mod load;
 mod member;
 mod mend;
 mod outlet;
+mod outside;
 mod overdue;
 mod place;
 mod placed;

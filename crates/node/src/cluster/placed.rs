@@ -152,17 +152,17 @@ impl PlacedStage {
             let appended = counts.appended.load(Ordering::Relaxed);
             let position = counts.position.load(Ordering::Relaxed);
             let end = counts.end.load(Ordering::Relaxed);
-            let ready = counts.is_known.load(Ordering::Relaxed) && position >= end;
+            let at_end = counts.is_known.load(Ordering::Relaxed) && position >= end;
             let known = || state.unit(&name).map_or(0, |known| known.load);
             let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
-            let load = load.look(rows, appended, passed, ready);
+            let load = load.look(rows, appended, passed, at_end);
             let operators = unit.job.stats().operators;
             reports.push(Report {
                 unit: name,
                 load,
                 bytes: operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
                 position,
-                ready,
+                ready: unit.is_ready(),
             });
         }
     }
@@ -211,7 +211,9 @@ pub(super) fn place_units(
         let Some(is_active) = wanted.get(&unit.partition) else {
             unit.is_planned.store(false, Ordering::Relaxed);
             let began = *placed.leaving.entry(unit.partition).or_insert(now);
-            if (since(began, now) >= GRACE || unit.job.state().is_final())
+            // One that follows has passed nothing that was not written, so this one can go at once.
+            let grace = if unit.writes() { Duration::ZERO } else { GRACE };
+            if (since(began, now) >= grace || unit.job.state().is_final())
                 && !placed.ending.contains_key(&unit.partition)
             {
                 unit.job.drain();
@@ -220,8 +222,16 @@ pub(super) fn place_units(
             continue;
         };
         placed.leaving.remove(&unit.partition);
-        unit.is_active.store(*is_active, Ordering::Relaxed);
-        unit.is_planned.store(*is_active, Ordering::Relaxed);
+        if unit.writes() && !*is_active && unit.is_active.load(Ordering::Relaxed) {
+            // It follows from its last commit: what it has read may be ahead of what the other one writes.
+            unit.is_planned.store(false, Ordering::Relaxed);
+            placed.ending.entry(unit.partition).or_insert_with(|| {
+                unit.job.drain();
+                now
+            });
+            continue;
+        }
+        unit.set_active(*is_active);
     }
     placed.lost.retain(|partition| wanted.contains_key(partition));
     for (partition, is_active) in wanted {

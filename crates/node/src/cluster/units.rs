@@ -30,6 +30,7 @@ use super::cut::StageCut;
 use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
 use super::mend::{NamedGap, Step, Watch};
 use super::outlet::{Carrier, SentTo, Shown};
+use super::outside::{Limit, Outside};
 use super::place::Place;
 use super::snapshot::{OfStage, Snapshots, StageSnapshots, UnitSnapshots};
 use super::texts::{self, Texts};
@@ -122,6 +123,8 @@ pub struct Unit {
     /// Whether the plan in force has it active here: one that goes elsewhere still answers for a while.
     pub is_planned: Arc<AtomicBool>,
     pub(super) snapshots: Option<Arc<UnitSnapshots>>,
+    /// How far it may read while it follows; `None`: to the end.
+    limit: Option<Arc<Limit>>,
     /// How far its rows for the next stage have got.
     sent: Arc<Shown>,
     /// Where its last commit was when it was opened.
@@ -129,6 +132,28 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// Whether it writes to other systems, as one copy at a time should.
+    pub(super) fn writes(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Makes it the copy that answers and writes, or one that follows.
+    pub(super) fn set_active(&self, is_active: bool) {
+        // It reads on once it sees this.
+        self.is_active.store(is_active, Ordering::Release);
+        self.is_planned.store(is_active, Ordering::Relaxed);
+        if let Some(limit) = &self.limit {
+            limit.wake();
+        }
+    }
+
+    /// Whether it has read all that it may, as it is known now.
+    pub(super) fn is_ready(&self) -> bool {
+        let end = self.counts.end.load(Ordering::Relaxed);
+        let end = self.limit.as_ref().and_then(|limit| limit.below()).map_or(end, |below| end.min(below));
+        self.counts.is_known.load(Ordering::Relaxed) && self.counts.position.load(Ordering::Relaxed) >= end
+    }
+
     /// Whether it has ended where its log goes on with another text of the job.
     pub(super) fn goes_on(&self) -> bool {
         self.job.state() == JobState::Done && self.counts.has_met.load(Ordering::Relaxed)
@@ -246,10 +271,12 @@ impl Units {
         let post = self.options.post.clone().filter(|_| stage.answers() || stage.answers_later);
         let lines = post.map(|post| (post, Arc::clone(&is_active)));
         let answers = lines.is_some() && stage.answers();
-        let goes = Goes { lines, answers, on: self.carrier.is_some() };
-        let askers = [(goes.on, Asker::Outlet), (answers, Asker::Answers)];
+        let sinks = stage.outside();
+        let goes = Goes { lines, answers, asks: self.carrier.is_some() || !sinks.is_empty() };
+        let askers = [(self.carrier.is_some(), Asker::Outlet), (answers, Asker::Answers)];
         let askers = askers.into_iter().filter_map(|(asks, asker)| asks.then_some(asker));
-        let arrived = Arc::new(Arrived::new(&askers.collect::<Vec<Asker>>()));
+        let arrived = Arc::new(Arrived::new(askers.chain((0..sinks.len()).map(Asker::Sink))));
+        let limit = (!sinks.is_empty()).then(|| Arc::new(Limit::new(Arc::clone(&is_active), sinks.len())));
         let outlet = match (&self.carrier, cut.stages.get(place + 1)) {
             (None, _) => None,
             (Some(carrier), Some(next)) => {
@@ -273,11 +300,23 @@ impl Units {
             counts: Arc::clone(&counts),
             goes,
             refuses,
-            arrived,
+            arrived: Arc::clone(&arrived),
+            limit: limit.clone(),
             on_commit: snapshots.as_ref().map(UnitSnapshots::on_commit),
         });
         let mut job = stage.job(partition, Arc::new(plugin), outlet);
         job.cycle = self.options.cycle;
+        if let Some(limit) = &limit {
+            let outside = Outside {
+                log: (Arc::clone(&self.topic), partition),
+                job: Arc::clone(&self.folder.job),
+                arrived,
+                limit: Arc::clone(limit),
+            };
+            for (number, sink) in sinks.into_iter().enumerate() {
+                outside.put_around(number, &mut job.sinks[sink]);
+            }
+        }
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;
         let wired = opened.adopt(job, &[])?.wire(site, Some(Arc::clone(&self.chunks)), &[])?;
         let job = wired.run(|| Ok(Arc::clone(&self.thread)))?;
@@ -288,6 +327,7 @@ impl Units {
             is_active,
             is_planned,
             snapshots,
+            limit,
             sent,
             opened: position,
         }))

@@ -62,22 +62,25 @@ fn fill(topic: &str, lines: &str) {
 
 /// The values of a topic and the headers before them, as a reader with `read_committed` has them once there are so many.
 fn read(topic: &str, count: usize) -> Vec<(String, Value)> {
-    let count = count.to_string();
-    let said = run(tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        &[
-            "--topic",
-            topic,
-            "--from-beginning",
-            "--isolation-level",
-            "read_committed",
-            "--timeout-ms",
-            "20000",
-        ]
-        .into_iter()
-        .chain(["--max-messages", &count, "--formatter-property", "print.headers=true"])
-        .collect::<Vec<_>>(),
-    ));
+    rows_in(&run(consumer(topic, 20, &["--max-messages", &count.to_string()])))
+}
+
+/// All that such a reader has, where nothing more comes.
+fn read_all(topic: &str) -> Vec<(String, Value)> {
+    // It says that nothing came for so long, and ends with an error.
+    let output = consumer(topic, 5, &[]).output().expect("the tool runs");
+    rows_in(&String::from_utf8(output.stdout).expect("UTF-8"))
+}
+
+/// One that ends where nothing has come for so many seconds.
+fn consumer(topic: &str, patience: u32, more: &[&str]) -> Command {
+    let patience = (1_000 * patience).to_string();
+    let arguments = ["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"];
+    let ends = ["--timeout-ms", &patience, "--formatter-property", "print.headers=true"];
+    tool("org.apache.kafka.tools.consumer.ConsoleConsumer", &[&arguments[..], &ends, more].concat())
+}
+
+fn rows_in(said: &str) -> Vec<(String, Value)> {
     let line = |line: &str| {
         let (headers, value) = line.split_once('\t').expect("headers and a value");
         (headers.to_owned(), serde_json::from_str(value).expect("JSON"))
