@@ -395,6 +395,12 @@ pub trait SourcePlugin: Send + Sync {
         false
     }
 
+    /// Whether its records are pushed to whichever process listens, and it keeps no place: several may take records at a
+    /// time.
+    fn is_pushed(&self) -> bool {
+        self.is_door()
+    }
+
     /// Whether records arrive as they are made, so that `max_ahead` has a default.
     fn is_live(&self, options: &Options) -> bool;
 

@@ -43,6 +43,10 @@ impl SourcePlugin for SflowPlugin {
         false
     }
 
+    fn is_pushed(&self) -> bool {
+        true
+    }
+
     fn is_live(&self, _: &Options) -> bool {
         true
     }

@@ -41,6 +41,10 @@ impl SourcePlugin for UdpPlugin {
         Some("ndjson")
     }
 
+    fn is_pushed(&self) -> bool {
+        true
+    }
+
     fn is_live(&self, _: &Options) -> bool {
         true
     }

@@ -67,10 +67,11 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
         let hint = refusals.first().map(|refusal| refusal.hint.clone()).unwrap_or_default();
         refused(format!("job {:?} cannot run on several nodes: {}", job.name, all.join("; ")), hint)
     })?;
-    if let Some(source) = job.sources.iter().find(|source| !source.plugin.is_door()) {
+    if let Some(source) = job.sources.iter().find(|source| !source.plugin.is_pushed()) {
         return Err(refused(
             format!(
-                "job {:?} cannot run on several nodes: source {:?} is of type {}, and only http works there so far",
+                "job {:?} cannot run on several nodes: source {:?} is of type {}, expected one to which records are \
+                 pushed: http, tcp, udp or sflow",
                 job.name,
                 source.name,
                 source.plugin.name()
@@ -327,7 +328,7 @@ impl Shared {
         texts_of(self.node.check_options().clone(), self.options.partitions)
     }
 
-    /// Makes the units of a job ready to be started, and starts its door.
+    /// Makes the units of a job ready to be started. It has no door yet.
     fn place(&self, spec: &Arc<Spec>, now: Micros) -> Result<Placed, Error> {
         let texts = self.texts();
         let cut = texts.cut(spec)?;
@@ -375,7 +376,6 @@ impl Shared {
                 looked: now,
             });
         }
-        placed.entry = Some(self.enter(&placed, spec)?);
         for carrier in placed.stages.iter().filter_map(|stage| stage.carrier.clone()) {
             let name = format!("carrier:{}", cut.job());
             placed.carriers.push(self.start(name, carrier.bell(), Carrying::new(carrier))?);
@@ -406,6 +406,29 @@ impl Shared {
         self.node.show(&job);
         (self.on_door)(&job, DoorEvent::Opened);
         Ok(Entry { number: spec.number, door, sender, job })
+    }
+
+    /// Has records of a job enter by another text of it, or for the first time; `false` where the door before it has to end
+    /// first.
+    fn change_door(
+        &self,
+        placed: &mut Placed,
+        leaving: &mut Vec<LeavingEntry>,
+        job: &Name,
+        spec: &Arc<Spec>,
+        now: Micros,
+    ) -> Result<bool, Error> {
+        // An address is one door's at a time.
+        let listens = placed.entry.as_ref().is_some_and(Entry::listens);
+        let before = placed.entry.take_if(|_| listens);
+        leaving.extend(before.map(|entry| LeavingEntry::new(entry, now)));
+        if leaving.iter().any(|leaving| leaving.holds_addresses(job)) {
+            return Ok(false);
+        }
+        // What has entered by the old one goes to its end: its clients wait for answers, and nobody else for them.
+        let before = placed.entry.replace(self.enter(placed, spec)?);
+        leaving.extend(before.map(|entry| LeavingEntry::new(entry, now)));
+        Ok(true)
     }
 
     fn report(&self, state: &State, placed: &mut BTreeMap<Name, Placed>, now: Micros) {
@@ -450,7 +473,7 @@ impl Host {
     }
 
     /// Starts the jobs of the log, and ends those that are there no more. One with a new text gets a new door: units hear of
-    /// it from their logs.
+    /// it from their logs, and run where no door can be opened.
     fn place_jobs(&mut self, now: Micros) {
         let Self { shared, placed, closing, leaving, state, tried } = self;
         let wanted: BTreeMap<&Name, Arc<Spec>> =
@@ -471,29 +494,36 @@ impl Host {
                 continue;
             }
             let is_new = entry.is_none();
-            let outcome = match placed.get_mut(name) {
-                Some(placed) => shared.enter(placed, &spec).map(|entry| {
-                    // What has entered by the old one goes to its end: its clients wait for answers, and nobody else for them.
-                    let before = placed.entry.replace(entry);
-                    leaving.extend(before.map(|entry| LeavingEntry::new(entry, now)));
-                }),
-                None => shared.place(&spec, now).map(|running| {
-                    placed.insert(name.clone(), running);
-                }),
-            };
-            match outcome {
-                Ok(()) if is_new => tracing::info!(job = %name, number, "the job runs on this node"),
-                Ok(()) => tracing::info!(job = %name, number, "records enter by a new text of the job"),
-                Err(error) if error.class() == Class::External => {
-                    tried.insert(name.clone(), now);
-                    tracing::warn!(job = %name, number, error = error.chain(), "the job does not run on this node yet");
+            if !placed.contains_key(name) {
+                match shared.place(&spec, now) {
+                    Ok(running) => drop(placed.insert(name.clone(), running)),
+                    Err(error) => {
+                        tried.insert(name.clone(), now);
+                        log(&error, name, number, "the job does not run on this node");
+                        continue;
+                    }
                 }
+            }
+            let Some(placed) = placed.get_mut(name) else { continue };
+            match shared.change_door(placed, leaving, name, &spec, now) {
+                // In a moment.
+                Ok(false) => {}
+                Ok(true) if is_new => tracing::info!(job = %name, number, "the job runs on this node"),
+                Ok(true) => tracing::info!(job = %name, number, "records enter by a new text of the job"),
                 Err(error) => {
                     tried.insert(name.clone(), now);
-                    tracing::error!(job = %name, number, error = error.chain(), "the job does not run on this node");
+                    log(&error, name, number, "records of the job do not enter on this node");
                 }
             }
         }
+    }
+}
+
+/// Says what fails, and is tried again.
+fn log(error: &Error, job: &Name, number: u64, what: &str) {
+    match error.class() {
+        Class::External => tracing::warn!(%job, number, error = error.chain(), "{what} yet"),
+        _ => tracing::error!(%job, number, error = error.chain(), "{what}"),
     }
 }
 

@@ -330,6 +330,11 @@ fn end(placed: &mut Placed) {
 }
 
 impl Entry {
+    /// Whether sources of it listen at addresses of their own.
+    pub(super) fn listens(&self) -> bool {
+        self.job.addresses().next().is_some()
+    }
+
     pub(super) fn crash(self) {
         let Self { door, sender, job, .. } = self;
         job.abort();
@@ -350,6 +355,14 @@ impl LeavingEntry {
     pub(super) fn new(entry: Entry, now: Micros) -> Self {
         entry.job.drain();
         Self { entry, began: now, has_ended: false }
+    }
+
+    /// Whether it may still listen where the next door of a job is to.
+    pub(super) fn holds_addresses(&self, job: &Name) -> bool {
+        let Entry { job: entry, .. } = &self.entry;
+        **entry.name() == *job.as_str()
+            && self.entry.listens()
+            && entry.wait_timeout(Duration::ZERO).is_none()
     }
 
     /// Whether it has ended.

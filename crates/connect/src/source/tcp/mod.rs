@@ -80,6 +80,10 @@ impl SourcePlugin for TcpPlugin {
         Some("ndjson")
     }
 
+    fn is_pushed(&self) -> bool {
+        true
+    }
+
     fn is_live(&self, _: &Options) -> bool {
         true
     }

@@ -2,6 +2,7 @@
 //!
 //! * `alike`: one client, whose answers are those of one node without a cluster, byte for byte.
 //! * `leaving`: one client, whose every answer is exact, while nodes are killed and leave.
+//! * `pushed`: records by TCP and UDP to each node.
 //! * `writing`: one client, while a job writes to topics.
 //! * `disturbed`: many clients while nodes and the broker are killed, paused and lose their data; recounted in the end.
 
@@ -10,6 +11,7 @@ mod alike;
 #[cfg(target_os = "linux")]
 mod disturbed;
 mod leaving;
+mod pushed;
 mod writing;
 
 use std::io::{self, Read as _, Write as _};
