@@ -314,3 +314,24 @@ fn a_copy_without_data_goes_on_where_another_one_has_written() {
         assert_eq!(rows, expected, "{delivery}: nothing is written twice");
     }
 }
+
+/// One that has only followed leaves the copy alone that writes.
+#[test]
+fn a_copy_that_has_followed_ends_without_a_producer() {
+    let bus = with_topic(1);
+    let [mut writes, mut follows] = [(); 2].map(|()| Copy::new(&bus, "transactions", Faults::default()));
+    writes.start(true);
+    for _ in 0..4 {
+        writes.give(20);
+        writes.commit();
+        follows.start(false);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        follows.give(RECORDS);
+        follows.drain();
+    }
+    assert!(follows.committed > 0, "it has followed");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    writes.give(20);
+    writes.commit();
+    assert_eq!(writes.committed, 100, "it was not fenced off");
+}

@@ -17,8 +17,8 @@ use thalweg_cluster::control::{
 use thalweg_cluster::fold::{self, Fold, Membership as _, Standing, State};
 use thalweg_flow::Clock;
 use thalweg_kafka::{
-    Bounds, Bus, Compression, Consumer, ConsumerOptions, Isolation, Message, NewTopic, Outgoing, Producer,
-    ProducerOptions, Sent, TopicPartition,
+    Bounds, Bus, BusError, Compression, Consumer, ConsumerOptions, Isolation, Message, NewTopic, Outgoing,
+    Problem, Producer, ProducerOptions, Sent, Topic, TopicPartition,
 };
 use thalweg_types::{Class, Error, Micros, Offset, SEMANTICS};
 
@@ -80,6 +80,20 @@ pub fn control_topic(prefix: &str) -> String {
     format!("{prefix}.control")
 }
 
+/// Looks up a topic that is there. A broker hears of one that another node has just made a moment later.
+fn look_up(bus: &dyn Bus, name: &Arc<str>) -> Result<Vec<Topic>, BusError> {
+    let mut tries = 0;
+    loop {
+        match bus.topics(Some(std::slice::from_ref(name))) {
+            Err(error) if error.problem == Problem::NoTopic && tries < 50 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            found => return found,
+        }
+    }
+}
+
 /// Makes a topic of the cluster where it is missing: its messages have the time at which brokers append them, and none is
 /// deleted for its age, unless `settings` say so.
 ///
@@ -110,7 +124,7 @@ pub fn make_topic(
         return Ok(());
     }
     let name: Arc<str> = name.into();
-    let found = bus.topics(Some(&[Arc::clone(&name)]))?;
+    let found = look_up(bus, &name)?;
     match found.first() {
         Some(topic) if topic.partitions == partitions => Ok(()),
         Some(topic) => Err(Error::user(format!(

@@ -24,8 +24,13 @@ fn broker() -> String {
 }
 
 fn tool(class: &str, arguments: &[&str]) -> Command {
+    tool_at(&broker(), class, arguments)
+}
+
+/// One for another broker.
+fn tool_at(broker: &str, class: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(told("THALWEG_KAFKA_TOOL"));
-    command.arg(class).args(["--bootstrap-server", &broker()]).args(arguments);
+    command.arg(class).args(["--bootstrap-server", broker]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command
 }
@@ -62,22 +67,23 @@ fn fill(topic: &str, lines: &str) {
 
 /// The values of a topic and the headers before them, as a reader with `read_committed` has them once there are so many.
 fn read(topic: &str, count: usize) -> Vec<(String, Value)> {
-    rows_in(&run(consumer(topic, 20, &["--max-messages", &count.to_string()])))
+    rows_in(&run(consumer(&broker(), topic, 20, &["--max-messages", &count.to_string()])))
 }
 
 /// All that such a reader has, where nothing more comes.
-fn read_all(topic: &str) -> Vec<(String, Value)> {
+fn read_all(broker: &str, topic: &str) -> Vec<(String, Value)> {
     // It says that nothing came for so long, and ends with an error.
-    let output = consumer(topic, 5, &[]).output().expect("the tool runs");
+    let output = consumer(broker, topic, 5, &[]).output().expect("the tool runs");
     rows_in(&String::from_utf8(output.stdout).expect("UTF-8"))
 }
 
 /// One that ends where nothing has come for so many seconds.
-fn consumer(topic: &str, patience: u32, more: &[&str]) -> Command {
+fn consumer(broker: &str, topic: &str, patience: u32, more: &[&str]) -> Command {
     let patience = (1_000 * patience).to_string();
     let arguments = ["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"];
     let ends = ["--timeout-ms", &patience, "--formatter-property", "print.headers=true"];
-    tool("org.apache.kafka.tools.consumer.ConsoleConsumer", &[&arguments[..], &ends, more].concat())
+    let class = "org.apache.kafka.tools.consumer.ConsoleConsumer";
+    tool_at(broker, class, &[&arguments[..], &ends, more].concat())
 }
 
 fn rows_in(said: &str) -> Vec<(String, Value)> {

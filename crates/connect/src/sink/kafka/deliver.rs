@@ -201,10 +201,9 @@ impl Deliverer {
     /// In a unit: follows while it has to, and then finds out how far rows are written.
     fn go_on_in_unit(&mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
         self.follow(runtime);
-        while let Some(progress) = &mut self.progress {
-            if self.stop.is_set() {
-                return Ok(());
-            }
+        while !(self.stop.is_set() || self.has_nothing_left())
+            && let Some(progress) = &mut self.progress
+        {
             match progress.look(&*self.bus) {
                 Ok(()) => {
                     self.above = progress.written.max(start.position);
@@ -234,7 +233,7 @@ impl Deliverer {
         {
             progress.follow(&*self.bus);
             self.pass();
-            if self.outbox.is_over() && self.pending.is_empty() {
+            if self.has_nothing_left() {
                 return;
             }
             self.await_news(runtime, LOOK);
@@ -246,6 +245,11 @@ impl Deliverer {
         {
             self.await_news(runtime, left);
         }
+    }
+
+    /// Whether nothing more comes, and all that came was delivered.
+    fn has_nothing_left(&self) -> bool {
+        self.outbox.is_over() && self.pending.is_empty()
     }
 
     /// Takes what is written; the first that is not stays, with all after it.
@@ -596,6 +600,10 @@ impl Transactions {
     /// If the trouble will not pass, or what Kafka has does not fit the job.
     pub(super) fn run(mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
         self.inner.follow(runtime);
+        if self.inner.has_nothing_left() {
+            // A producer that it made would fence off that of the copy that writes.
+            return Ok(());
+        }
         while let Err(error) = self.begin_anew() {
             self.wait(error, runtime)?;
             if self.inner.stop.is_set() {

@@ -38,8 +38,22 @@ operators:
     partition_by: [card, shop]
     partitions: 8
     queries:
-{queries}sinks: {{ out: {{ type: 'null', input: features }} }}
-"
+{queries}{NOTHING}"
+    )
+}
+
+const NOTHING: &str = "sinks: { out: { type: 'null', input: features } }\n";
+
+/// Such a job with other sinks.
+fn writing_to(job: &str, sinks: &str) -> String {
+    let (job, _) = job.split_once(NOTHING).expect("a job without outputs");
+    format!("{job}sinks:\n{sinks}")
+}
+
+/// A sink of such a job.
+fn sink(broker: &str, name: &str, topic: &str, delivery: &str) -> String {
+    format!(
+        "  {name}: {{ type: kafka, input: features, brokers: \"{broker}\", topic: {topic}, key: tx, delivery: {delivery} }}\n"
     )
 }
 

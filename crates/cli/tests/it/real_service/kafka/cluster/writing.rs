@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::super::{eventually, lasting_port, signal};
 use super::super::{Place, broker, read, read_all, run, tool, topic};
-use super::{Node, job_file, object_in, post};
+use super::{Node, job_file, object_in, post, sink, writing_to};
 
 const SOURCE: &str = "lateness: 1h, id: tx, dedup: 1h, \
     schema: { tx: string, ts: timestamp(ms), card: string, shop: string }";
@@ -105,16 +105,9 @@ fn assert_once(answered: &BTreeMap<String, Value>, rows: impl Iterator<Item = Va
 fn what_a_job_writes_comes_once_whoever_is_killed_or_leaves() {
     let (once, doubled) = (topic("written", &[]), topic("written-by-position", &[]));
     let name = format!("writing{}", std::process::id());
-    let sink = |name: &str, topic: &str, delivery: &str| {
-        let broker = broker();
-        format!(
-            "  {name}: {{ type: kafka, input: features, brokers: \"{broker}\", topic: {topic}, key: tx, delivery: {delivery} }}\n"
-        )
-    };
+    let sink = |name, topic: &str, delivery| sink(&broker(), name, topic, delivery);
     let sinks = [sink("once", &once, "transactions"), sink("marked", &doubled, "positions")].concat();
-    let job = job_file(&name, SOURCE, &QUERIES);
-    let job = job.replace("sinks: { out: { type: 'null', input: features } }\n", &format!("sinks:\n{sinks}"));
-    assert!(job.contains("transactions"), "{job}");
+    let job = writing_to(&job_file(&name, SOURCE, &QUERIES), &sinks);
     let place = Place::with(&[("job.yaml", &job)]);
     let mut cluster = Cluster {
         place: &place,
@@ -149,7 +142,7 @@ fn what_a_job_writes_comes_once_whoever_is_killed_or_leaves() {
         eventually("it leaves", || node.run.has_ended().then_some(()));
     }
     assert!(cluster.answered.len() as u64 > PAYMENTS / 2);
-    let sent = read_all(&once).into_iter().map(|(_, value)| value);
+    let sent = read_all(&broker(), &once).into_iter().map(|(_, value)| value);
     assert_once(&cluster.answered, sent, "transactions");
     let rows = read(&doubled, rows_of(&doubled));
     let mut by_position: BTreeMap<String, Value> = BTreeMap::new();
