@@ -44,17 +44,31 @@ impl Bootstrap {
             return;
         }
         self.looked = Instant::now();
-        // SAFETY: the client is alive; without a time to wait this reads what the client remembers.
-        let controller = unsafe { native::rd_kafka_controllerid(client.native_ptr(), 0) };
-        if self.attempts.is_due(controller >= 0) {
-            let Settings { brokers, client_id, .. } = &*self.settings;
-            info!(client = &**client_id, "kafka: no broker is known: asking those of the settings again");
-            // No name of a broker has a NUL: the library has parsed them.
-            let brokers = CString::new(brokers.join(",")).unwrap_or_default();
-            // SAFETY: client and names are alive; the names are copied.
-            unsafe { native::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
+        if self.attempts.is_due(knows_brokers(client)) {
+            self.name_brokers(client);
         }
     }
+
+    /// Does so for the last time, for a client that ends: that may take an answer of the brokers.
+    pub(super) fn look_at_last<C: ClientContext>(&self, client: &Client<C>) {
+        if !knows_brokers(client) {
+            self.name_brokers(client);
+        }
+    }
+
+    fn name_brokers<C: ClientContext>(&self, client: &Client<C>) {
+        let Settings { brokers, client_id, .. } = &*self.settings;
+        info!(client = &**client_id, "kafka: no broker is known: asking those of the settings again");
+        // No name of a broker has a NUL: the library has parsed them.
+        let brokers = CString::new(brokers.join(",")).unwrap_or_default();
+        // SAFETY: client and names are alive; the names are copied.
+        unsafe { native::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
+    }
+}
+
+fn knows_brokers<C: ClientContext>(client: &Client<C>) -> bool {
+    // SAFETY: the client is alive; without a time to wait this reads what the client remembers.
+    unsafe { native::rd_kafka_controllerid(client.native_ptr(), 0) >= 0 }
 }
 
 /// When brokers are named: at the first look at a client that knows none, and after ever longer times. One that has not

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rdkafka::bindings as native;
@@ -27,10 +26,12 @@ const SERVE: Duration = Duration::from_millis(100);
 const OVERHEAD: usize = 512;
 
 /// A client with the thread that hears what it reports.
+///
+/// That thread ends the client, too, and nobody waits for it: a consumer leaves its group when it ends, and asks for the
+/// coordinator of that until brokers answer (librdkafka's issue 3740).
 pub(super) struct Served {
     consumer: Arc<BaseConsumer<Context>>,
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Served {
@@ -53,12 +54,17 @@ impl Served {
                 }
                 bootstrap.look(served.client());
             }
+            // Whoever has it last ends it.
+            while Arc::strong_count(&served) > 1 {
+                std::thread::sleep(SERVE);
+            }
+            bootstrap.look_at_last(served.client());
         };
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("kafka:serve".to_owned())
             .spawn(serve)
             .map_err(|error| BusError::new(Problem::Other, action, error.to_string()))?;
-        Ok(Self { consumer, is_over, thread: Some(thread) })
+        Ok(Self { consumer, is_over })
     }
 
     pub(super) fn consumer(&self) -> &Arc<BaseConsumer<Context>> {
@@ -74,9 +80,6 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
