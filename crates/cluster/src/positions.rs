@@ -222,6 +222,10 @@ impl FromIterator<(Origin, Mark)> for Through {
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
     #[test]
     fn numbers_ascend_with_positions_and_name_them() {
         let last = u32::try_from(crate::frame::MAX_ROWS - 1).unwrap();
@@ -231,10 +235,6 @@ mod tests {
         assert!(positions.iter().all(|position| Position::of_number(position.number()) == *position));
         assert!(i64::try_from(positions[4].number()).is_ok());
     }
-
-    use fastrand::Rng;
-
-    use super::*;
     use crate::rules::without;
 
     const UNIT: Origin = Origin::Unit { stage: 1, partition: 7 };

@@ -217,7 +217,7 @@ fn sink_context(job: &CheckedJob, sink: &CheckedSink, data_dir: &Path) -> SinkCo
         report: SinkReport::default(),
         data_dir: data_dir.to_owned(),
         durable: None,
-        unit: None,
+        unit: sink.unit.clone(),
     }
 }
 

@@ -298,6 +298,7 @@ fn onward(name: Arc<str>, inputs: Vec<CheckedInput>, schema: Schema) -> CheckedS
         format: None,
         options: Options::default(),
         schema,
+        unit: None,
     }
 }
 

@@ -100,6 +100,14 @@ pub struct InboxCounts {
     pub open: Arc<OpenGaps>,
 }
 
+impl InboxCounts {
+    /// Whether all messages were read that are known of; with `below` those below that.
+    pub(super) fn has_read_to(&self, below: Option<Offset>) -> bool {
+        let end = self.end.load(Ordering::Relaxed).min(below.unwrap_or(Offset::MAX));
+        self.is_known.load(Ordering::Relaxed) && self.position.load(Ordering::Relaxed) >= end
+    }
+}
+
 /// What a unit reads.
 pub(super) struct Input {
     pub(super) reader: Reader,

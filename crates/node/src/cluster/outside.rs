@@ -8,14 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_cluster::positions::Position;
-use thalweg_connect::{
-    FormatSpec, Mistake, OptionSpec, Options, SinkContext, SinkPlugin, SinkUnit, UnitRows,
-};
-use thalweg_flow::{Operator, TaskFactory, Waker};
-use thalweg_types::{Batch, Error, Offset, Schema, Seq};
+use thalweg_connect::{SinkUnit, UnitRows};
+use thalweg_flow::Waker;
+use thalweg_types::{Batch, Error, Offset, Seq};
 
 use super::arrived::{Arrived, Asker};
-use crate::job_file::CheckedSink;
 
 /// How far a copy of a unit may read.
 pub(super) struct Limit {
@@ -73,9 +70,8 @@ impl Limit {
 }
 
 /// What the sinks of a unit that write to other systems share.
-#[derive(Clone)]
 pub(super) struct Outside {
-    /// `TOPIC` and partition of the unit's log.
+    /// The topic and the partition of the unit's log.
     pub(super) log: (Arc<str>, u32),
     pub(super) job: Arc<str>,
     pub(super) arrived: Arc<Arrived>,
@@ -83,17 +79,15 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// Makes a sink the `number`th of these.
-    pub(super) fn put_around(&self, number: usize, sink: &mut CheckedSink) {
-        let (topic, partition) = &self.log;
-        let Self { job, arrived, limit, .. } = self;
+    /// The unit as the `number`th of these sinks, of this name, knows it.
+    pub(super) fn of_sink(&self, number: usize, sink: &str) -> SinkUnit {
+        let Self { log: (topic, partition), job, arrived, limit } = self;
         let rows = Rows { arrived: Arc::clone(arrived), limit: Arc::clone(limit), number };
-        let unit = SinkUnit {
-            id: format!("{topic}.{}.{partition}", sink.name).into(),
-            name: format!("{job}/{}/{partition}", sink.name).into(),
+        SinkUnit {
+            id: format!("{topic}.{sink}.{partition}").into(),
+            name: format!("{job}/{sink}/{partition}").into(),
             rows: Arc::new(rows),
-        };
-        sink.plugin = Arc::new(InUnit { inner: Arc::clone(&sink.plugin), unit });
+        }
     }
 }
 
@@ -129,66 +123,6 @@ impl UnitRows for Rows {
 
     fn reached(&self, position: u64) {
         self.limit.reach(self.number, Position::of_number(position).offset);
-    }
-}
-
-/// A plug-in whose sink knows of its unit.
-struct InUnit {
-    inner: Arc<dyn SinkPlugin>,
-    unit: SinkUnit,
-}
-
-impl SinkPlugin for InUnit {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn doc(&self) -> &'static str {
-        self.inner.doc()
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        self.inner.options()
-    }
-
-    fn takes_format(&self) -> bool {
-        self.inner.takes_format()
-    }
-
-    fn default_format(&self) -> Option<&'static str> {
-        self.inner.default_format()
-    }
-
-    fn guarantee(&self) -> &'static str {
-        self.inner.guarantee()
-    }
-
-    fn rejects(&self, format: Option<&FormatSpec>) -> bool {
-        self.inner.rejects(format)
-    }
-
-    fn publishes(&self) -> bool {
-        self.inner.publishes()
-    }
-
-    fn writes_for_units(&self, options: &Options) -> Result<bool, Error> {
-        self.inner.writes_for_units(options)
-    }
-
-    fn expires(&self, options: &Options) -> bool {
-        self.inner.expires(options)
-    }
-
-    fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
-        self.inner.check(schema, options)
-    }
-
-    fn probe(&self, context: &SinkContext) -> Result<(), Error> {
-        self.inner.probe(context)
-    }
-
-    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        self.inner.build(SinkContext { unit: Some(self.unit.clone()), ..context })
     }
 }
 

@@ -17,7 +17,7 @@ use super::load::Load;
 use super::mend::NamedGap;
 use super::outlet::Carrier;
 use super::texts::Texts;
-use super::units::Units;
+use super::units::{Unit, Units};
 use super::view::Here;
 use crate::node::RunningJob;
 
@@ -151,11 +151,9 @@ impl PlacedStage {
             let rows = counts.rows.load(Ordering::Relaxed);
             let appended = counts.appended.load(Ordering::Relaxed);
             let position = counts.position.load(Ordering::Relaxed);
-            let end = counts.end.load(Ordering::Relaxed);
-            let at_end = counts.is_known.load(Ordering::Relaxed) && position >= end;
             let known = || state.unit(&name).map_or(0, |known| known.load);
             let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
-            let load = load.look(rows, appended, passed, at_end);
+            let load = load.look(rows, appended, passed, counts.has_read_to(None));
             let operators = unit.job.stats().operators;
             reports.push(Report {
                 unit: name,
@@ -165,6 +163,16 @@ impl PlacedStage {
                 ready: unit.is_ready(),
             });
         }
+    }
+}
+
+impl PlacedStage {
+    /// Has a unit end after what is in flight, if it was not told to.
+    fn let_end(&mut self, unit: &Unit, now: Micros) {
+        self.ending.entry(unit.partition).or_insert_with(|| {
+            unit.job.drain();
+            now
+        });
     }
 }
 
@@ -213,11 +221,8 @@ pub(super) fn place_units(
             let began = *placed.leaving.entry(unit.partition).or_insert(now);
             // One that follows has passed nothing that was not written, so this one can go at once.
             let grace = if unit.writes() { Duration::ZERO } else { GRACE };
-            if (since(began, now) >= grace || unit.job.state().is_final())
-                && !placed.ending.contains_key(&unit.partition)
-            {
-                unit.job.drain();
-                placed.ending.insert(unit.partition, now);
+            if since(began, now) >= grace || unit.job.state().is_final() {
+                placed.let_end(&unit, now);
             }
             continue;
         };
@@ -225,10 +230,7 @@ pub(super) fn place_units(
         if unit.writes() && !*is_active && unit.is_active.load(Ordering::Relaxed) {
             // It follows from its last commit: what it has read may be ahead of what the other one writes.
             unit.is_planned.store(false, Ordering::Relaxed);
-            placed.ending.entry(unit.partition).or_insert_with(|| {
-                unit.job.drain();
-                now
-            });
+            placed.let_end(&unit, now);
             continue;
         }
         unit.set_active(*is_active);

@@ -149,9 +149,7 @@ impl Unit {
 
     /// Whether it has read all that it may, as it is known now.
     pub(super) fn is_ready(&self) -> bool {
-        let end = self.counts.end.load(Ordering::Relaxed);
-        let end = self.limit.as_ref().and_then(|limit| limit.below()).map_or(end, |below| end.min(below));
-        self.counts.is_known.load(Ordering::Relaxed) && self.counts.position.load(Ordering::Relaxed) >= end
+        self.counts.has_read_to(self.limit.as_ref().and_then(|limit| limit.below()))
     }
 
     /// Whether it has ended where its log goes on with another text of the job.
@@ -313,8 +311,9 @@ impl Units {
                 arrived,
                 limit: Arc::clone(limit),
             };
-            for (number, sink) in sinks.into_iter().enumerate() {
-                outside.put_around(number, &mut job.sinks[sink]);
+            for (number, place) in sinks.into_iter().enumerate() {
+                let sink = &mut job.sinks[place];
+                sink.unit = Some(outside.of_sink(number, &sink.name));
             }
         }
         let opened = Opened::inside(&Arc::clone(&job.name), folder, &site.fs)?;

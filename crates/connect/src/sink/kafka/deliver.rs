@@ -200,8 +200,9 @@ impl Deliverer {
 
     /// In a unit: follows while it has to, and then finds out how far rows are written.
     fn go_on_in_unit(&mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
-        self.follow(runtime);
-        while !(self.stop.is_set() || self.has_nothing_left())
+        let writes = self.follow(runtime);
+        while writes
+            && !self.stop.is_set()
             && let Some(progress) = &mut self.progress
         {
             match progress.look(&*self.bus) {
@@ -223,10 +224,10 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Passes what it is given while another copy of the unit writes.
-    fn follow(&mut self, runtime: &Handle) {
+    /// Passes what it is given while another copy of the unit writes; `false` where nothing is left for this one to write.
+    fn follow(&mut self, runtime: &Handle) -> bool {
         if self.progress.as_ref().is_none_or(Progress::is_active) {
-            return;
+            return true;
         }
         while !self.stop.is_set()
             && let Some(progress) = self.progress.as_mut().filter(|progress| !progress.is_active())
@@ -234,7 +235,7 @@ impl Deliverer {
             progress.follow(&*self.bus);
             self.pass();
             if self.has_nothing_left() {
-                return;
+                return false;
             }
             self.await_news(runtime, LOOK);
         }
@@ -245,6 +246,7 @@ impl Deliverer {
         {
             self.await_news(runtime, left);
         }
+        !(self.stop.is_set() || self.has_nothing_left())
     }
 
     /// Whether nothing more comes, and all that came was delivered.
@@ -393,11 +395,14 @@ impl Deliverer {
         }
     }
 
+    /// All that was taken and is not known to be written, with its tags.
+    fn pending_texts(&self) -> Vec<(u64, Bytes)> {
+        self.pending.iter().filter_map(|pending| Some((pending.tag, pending.text.clone()?))).collect()
+    }
+
     /// Sends all that was taken and is not known to be written.
     fn send_pending(&mut self) -> Result<(), BusError> {
-        let texts: Vec<(u64, Bytes)> =
-            self.pending.iter().filter_map(|pending| Some((pending.tag, pending.text.clone()?))).collect();
-        texts.iter().try_for_each(|(tag, text)| {
+        self.pending_texts().iter().try_for_each(|(tag, text)| {
             let sent = self.send_all(text, *tag, self.above)?;
             self.note_empty(*tag, sent);
             Ok(())
@@ -599,8 +604,7 @@ impl Transactions {
     /// # Errors
     /// If the trouble will not pass, or what Kafka has does not fit the job.
     pub(super) fn run(mut self, start: &Start, runtime: &Handle) -> Result<(), Error> {
-        self.inner.follow(runtime);
-        if self.inner.has_nothing_left() {
+        if !self.inner.follow(runtime) {
             // A producer that it made would fence off that of the copy that writes.
             return Ok(());
         }
@@ -834,10 +838,7 @@ impl Transactions {
     }
 
     fn send_pending(&mut self) -> Result<(), BusError> {
-        let pending = self.inner.pending.iter();
-        let texts: Vec<(u64, Bytes)> =
-            pending.filter_map(|pending| Some((pending.tag, pending.text.clone()?))).collect();
-        for (tag, text) in texts {
+        for (tag, text) in self.inner.pending_texts() {
             self.send(&text, tag)?;
         }
         if !self.is_open {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_connect::{FormatSpec, Options, SinkPlugin};
+use thalweg_connect::{FormatSpec, Options, SinkPlugin, SinkUnit};
 use thalweg_types::Schema;
 
 use crate::diagnostic::{Span, one_of};
@@ -28,6 +28,8 @@ pub struct CheckedSink {
     pub options: Options,
     /// Of the records that it takes.
     pub schema: Schema,
+    /// The unit of a cluster that it is part of.
+    pub(crate) unit: Option<SinkUnit>,
 }
 
 pub(super) fn check(
@@ -107,5 +109,6 @@ pub(super) fn check(
         },
         options,
         schema: stream.schema,
+        unit: None,
     })
 }
