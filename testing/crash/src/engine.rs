@@ -119,8 +119,7 @@ impl Engine {
 
     /// SIGKILL, for it and whatever traces it.
     pub(super) fn kill(&mut self) -> Result<ExitStatus> {
-        process::kill(&self.child);
-        self.child.wait().context("wait for the engine")
+        process::end(&mut self.child).context("wait for the engine")
     }
 
     /// Asks it to drain and end.

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 /// `_IOR('X', 125, u32)`.
 const EXT4_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -36,6 +36,32 @@ pub fn tie(command: &mut Command) {
 /// Kills the child and everything in its group, at once.
 pub fn kill(child: &Child) {
     signal(child, libc::SIGKILL);
+}
+
+/// Kills the child and everything in its group, and waits until all of them are gone: what they listened at is free
+/// then, as is what they had locked. A process under strace ends a moment after strace.
+///
+/// # Errors
+/// What the kernel says.
+pub fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    // Orphans of the group become our children, so that they can be waited for.
+    // SAFETY: a plain system call with plain numbers.
+    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    kill(child);
+    let status = child.wait()?;
+    let group = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    loop {
+        // SAFETY: the status is not asked for. The group's number is its own as long as one of it is left.
+        if unsafe { libc::waitpid(-group, std::ptr::null_mut(), 0) } == -1 {
+            match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ECHILD) => return Ok(status),
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            }
+        }
+    }
 }
 
 /// Asks the child and everything in its group to end.
@@ -87,5 +113,31 @@ pub fn shut_down(folder: &File, how: Shutdown) -> io::Result<()> {
     match unsafe { libc::ioctl(folder.as_raw_fd(), EXT4_IOC_SHUTDOWN, &raw const flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn a_group_is_gone_in_whole_once_it_was_ended() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $!; wait"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        tie(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let second: libc::pid_t = line.trim().parse().unwrap();
+        assert!(!end(&mut child).unwrap().success());
+        // SAFETY: no signal is sent.
+        assert_eq!(
+            unsafe { libc::kill(second, 0) },
+            -1,
+            "process {second} is there, or nobody waited for it"
+        );
     }
 }
