@@ -134,10 +134,7 @@ mod tests {
         let second: libc::pid_t = line.trim().parse().unwrap();
         assert!(!end(&mut child).unwrap().success());
         // SAFETY: no signal is sent.
-        assert_eq!(
-            unsafe { libc::kill(second, 0) },
-            -1,
-            "process {second} is there, or nobody waited for it"
-        );
+        let found = unsafe { libc::kill(second, 0) };
+        assert_eq!(found, -1, "process {second} is there, or nobody waited for it");
     }
 }
