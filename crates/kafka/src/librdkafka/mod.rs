@@ -10,6 +10,7 @@ mod describe;
 mod group;
 mod producer;
 mod queue;
+mod steps;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

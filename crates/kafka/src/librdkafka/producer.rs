@@ -20,6 +20,7 @@ use rdkafka::{ClientContext, Offset};
 use super::bootstrap::Bootstrap;
 use super::client::{Context, configured, problem_of, trouble};
 use super::consumer::Served;
+use super::steps::Steps;
 use crate::{
     Acknowledged, BusError, GroupOffset, Outgoing, Problem, Producer, ProducerOptions, Sent, Settings,
     TopicPartition, Wake,
@@ -135,7 +136,14 @@ pub(super) struct KafkaProducer {
     tags: VecDeque<Arc<Tag>>,
     below: u64,
     timeout: Duration,
-    group: Option<ConsumerGroupMetadata>,
+    /// Of one with a transactional id.
+    transactions: Option<Transactions>,
+}
+
+/// What it takes to commit.
+struct Transactions {
+    group: Arc<ConsumerGroupMetadata>,
+    steps: Steps,
 }
 
 impl KafkaProducer {
@@ -196,19 +204,34 @@ impl KafkaProducer {
             .name("kafka:deliver".to_owned())
             .spawn(serve)
             .map_err(|error| BusError::new(Problem::Other, action, error.to_string()))?;
-        let group = match group {
-            None => None,
-            Some(served) => served.consumer().group_metadata(),
-        };
         let timeout = settings.request_timeout;
-        let tags = VecDeque::new();
-        let made = Self { producer, shared, is_over, thread: Some(thread), tags, below: 0, timeout, group };
+        let group = group.and_then(|served| served.consumer().group_metadata());
+        let transactions = group.map(|group| {
+            let steps = Steps::start(timeout)?;
+            Ok(Transactions { group: Arc::new(group), steps })
+        });
+        let (transactions, tags) = (transactions.transpose()?, VecDeque::new());
+        let made =
+            Self { producer, shared, is_over, thread: Some(thread), tags, below: 0, timeout, transactions };
         if let Some(id) = &options.transactional_id {
-            let begun = made.producer.init_transactions(timeout);
             let action = format!("begin transactions as {id:?}");
+            let begun = made.step(&action, move |producer| producer.init_transactions(timeout))?;
             begun.map_err(|error| made.shared.context.explained(transaction_trouble(&action, &error)))?;
         }
         Ok(made)
+    }
+
+    /// Does a step of a transaction, which may not return.
+    fn step<T: Send + 'static>(
+        &self,
+        action: &str,
+        step: impl FnOnce(&BaseProducer<Deliveries>) -> T + Send + 'static,
+    ) -> Result<T, BusError> {
+        let Some(Transactions { steps, .. }) = &self.transactions else {
+            return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
+        };
+        let producer = Arc::clone(&self.producer);
+        steps.call(action, move || step(&producer))
     }
 
     fn tag(&mut self, tag: u64) -> Arc<Tag> {
@@ -221,8 +244,9 @@ impl KafkaProducer {
 
     /// Gives up the open transaction.
     fn abort(&self) -> Result<(), BusError> {
-        let aborted = self.producer.abort_transaction(self.timeout);
-        aborted.map_err(|error| transaction_trouble("abort a transaction", &error))
+        let (action, timeout) = ("abort a transaction", self.timeout);
+        let aborted = self.step(action, move |producer| producer.abort_transaction(timeout))?;
+        aborted.map_err(|error| transaction_trouble(action, &error))
     }
 
     /// Ends a step of a transaction that has failed: aborted if it can be, else by name.
@@ -239,10 +263,14 @@ impl KafkaProducer {
     }
 
     /// Repeats a step of a transaction while that makes sense.
-    fn repeated(&self, action: &str, step: impl Fn() -> Result<(), KafkaError>) -> Result<(), BusError> {
+    fn repeated(
+        &self,
+        action: &str,
+        step: impl Fn(&BaseProducer<Deliveries>) -> Result<(), KafkaError> + Clone + Send + 'static,
+    ) -> Result<(), BusError> {
         let mut attempts = 0;
         loop {
-            let Err(error) = step() else { return Ok(()) };
+            let Err(error) = self.step(action, step.clone())? else { return Ok(()) };
             attempts += 1;
             let is_retriable = matches!(&error, KafkaError::Transaction(inner) if inner.is_retriable());
             if !is_retriable || attempts == ATTEMPTS {
@@ -345,11 +373,12 @@ impl Producer for KafkaProducer {
                 element.set_metadata(&offset.metadata);
             }
         }
-        let Some(metadata) = &self.group else {
+        let Some(Transactions { group, .. }) = &self.transactions else {
             return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
         };
-        self.repeated(&action, || self.producer.send_offsets_to_transaction(&list, metadata, self.timeout))?;
-        self.repeated(&action, || self.producer.commit_transaction(self.timeout))?;
+        let (list, group, timeout) = (Arc::new(list), Arc::clone(group), self.timeout);
+        self.repeated(&action, move |producer| producer.send_offsets_to_transaction(&list, &group, timeout))?;
+        self.repeated(&action, move |producer| producer.commit_transaction(timeout))?;
         match self.shared.failure.get() {
             // Cannot be: a transaction with a message that was not written is aborted.
             Some(failure) => Err(BusError { problem: Problem::OutcomeUnknown, ..failure.clone() }),
