@@ -206,7 +206,7 @@ impl Deliverer {
             && let Some(progress) = &mut self.progress
         {
             match progress.look(&*self.bus) {
-                Ok(()) => {
+                Ok(_) => {
                     self.above = progress.written.max(start.position);
                     // What came while it followed, and was not passed.
                     return match self.send_pending() {
@@ -661,10 +661,16 @@ impl Transactions {
         self.inner.producer = None;
         self.is_open = false;
         self.inner.producer()?;
-        let found = self.inner.bus.group_offsets(&self.inner.plan.id, &[self.place()])?;
+        let (place, Deliverer { plan, bus, progress, .. }) = (self.place(), &mut self.inner);
+        let found = match progress {
+            Some(progress) => progress.look(&**bus)?,
+            None => {
+                let found = bus.group_offsets(&plan.id, &[place])?.into_iter().next().flatten();
+                found.map(|found| Committed::read(&found, &plan.id)).transpose()?
+            }
+        };
         self.committed = None;
-        if let Some(Some(found)) = found.into_iter().next() {
-            let Committed { position, cycle, life } = Committed::read(&found, &self.inner.plan.id)?;
+        if let Some(Committed { position, cycle, life }) = found {
             // A job that begins anew every time has numbered the rows of its other lives otherwise.
             if life == self.life {
                 (self.committed_in, self.committed) = (cycle, Some(position));

@@ -129,7 +129,7 @@ impl Progress {
             return;
         }
         match self.look(bus) {
-            Ok(()) => {
+            Ok(_) => {
                 if let Some(written) = self.written {
                     self.rows.reached(written.seq);
                 }
@@ -141,18 +141,18 @@ impl Progress {
         }
     }
 
-    /// Reads how far rows are written.
+    /// Reads how far rows are written, as the group has it.
     ///
     /// # Errors
     /// If no broker says, or this sink has not written it.
-    pub(super) fn look(&mut self, bus: &dyn Bus) -> Result<(), BusError> {
+    pub(super) fn look(&mut self, bus: &dyn Bus) -> Result<Option<Committed>, BusError> {
         let place = self.place.clone();
         let found = self.client(bus)?.offsets(&[place])?.into_iter().next().flatten();
         let found = found.map(|found| Committed::read(&found, &self.id)).transpose()?;
         self.at = Some(Instant::now());
-        self.told = found.map(|found| found.position);
+        self.told = found.as_ref().map(|found| found.position);
         self.written = self.written.max(self.told);
-        Ok(())
+        Ok(found)
     }
 
     fn client(&mut self, bus: &dyn Bus) -> Result<&mut Box<dyn Group>, BusError> {
