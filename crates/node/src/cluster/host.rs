@@ -557,6 +557,7 @@ impl Actor for Host {
         let me = &shared.options.member.name;
         let active = self.state.active_units(me);
         let followed = self.state.followed_units(me);
+        let is_recent = shared.member.is_recent(now);
         for (job, placed) in &mut self.placed {
             placed.post.look();
             placed.post.set_nodes(self.state.members().map(|(name, _)| name.as_str()));
@@ -568,7 +569,7 @@ impl Actor for Host {
                         "a unit does not go on by another text of its job"
                     );
                 }
-                place_units(job, stage, now, &active, &followed);
+                place_units(job, stage, (now, is_recent), &active, &followed);
             }
         }
         let here = self.placed.iter().flat_map(|(job, placed)| placed.here(job)).collect();

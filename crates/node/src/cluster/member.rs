@@ -6,7 +6,7 @@
 //!
 //! The log of a cluster is one partition, `PREFIX.control`. Where it cannot be reached plans stand still, and work goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,9 @@ const BEAT: Duration = Duration::from_millis(250);
 
 /// How often a node looks whether there is something to read, and to say.
 const LOOK: Duration = Duration::from_millis(25);
+
+/// What was in the log so long ago is recent.
+const RECENT: Duration = Duration::from_millis(1_500);
 
 /// Records that are read in one step.
 const RECORDS: usize = 1_000;
@@ -150,6 +153,8 @@ struct Inner {
     /// The state as of what was read last.
     state: Arc<State>,
     heard: Heard,
+    /// The state has all that was in the log at this time, and maybe more.
+    as_of: Option<Micros>,
     /// Records that somebody wants in the log.
     wanted: Vec<Record>,
     /// It is to leave once it has nothing left.
@@ -164,6 +169,7 @@ impl Member {
         let inner = Inner {
             state: Arc::new(State::new()),
             heard: Heard::default(),
+            as_of: None,
             wanted: Vec::new(),
             is_leaving: false,
             is_over: false,
@@ -182,6 +188,12 @@ impl Member {
     /// The state of the cluster, as far as this node has read.
     pub fn state(&self) -> Arc<State> {
         Arc::clone(&self.lock().state)
+    }
+
+    /// Whether the state is that of the last moments. After a pause of the process, or while brokers are away, the log may
+    /// say something else by now.
+    pub(super) fn is_recent(&self, now: Micros) -> bool {
+        self.lock().as_of.is_some_and(|as_of| since(as_of, now) < RECENT)
     }
 
     pub fn options(&self) -> &MemberOptions {
@@ -359,6 +371,7 @@ impl Finding {
             began: end,
             end,
             beat: Pending::default(),
+            beats: Beats::default(),
             join: Pending::default(),
             plan: Pending::default(),
             recorded: Pending::default(),
@@ -395,6 +408,27 @@ impl Pending {
     }
 }
 
+/// Beats of ours that may be on their way, by how far the log had been read, and when they left.
+#[derive(Default)]
+struct Beats(VecDeque<(Offset, Micros)>);
+
+impl Beats {
+    /// More than these do not wait: each takes some seconds until the next one leaves.
+    const MOST: usize = 8;
+
+    fn sent(&mut self, read: Offset, now: Micros) {
+        if self.0.len() < Self::MOST {
+            self.0.push_back((read, now));
+        }
+    }
+
+    /// One has come back that had read so far; when it left, at the latest. Of two that had read as far it may be either.
+    fn came(&mut self, read: Offset) -> Option<Micros> {
+        while self.0.pop_front_if(|(before, _)| *before < read).is_some() {}
+        self.0.pop_front_if(|(of, _)| *of == read).map(|(_, sent)| sent)
+    }
+}
+
 /// What a member has that reads its log.
 struct Run {
     fold: Fold,
@@ -405,6 +439,7 @@ struct Run {
     /// What has to be read before anything is said.
     end: Offset,
     beat: Pending,
+    beats: Beats,
     join: Pending,
     plan: Pending,
     recorded: Pending,
@@ -417,7 +452,7 @@ impl Run {
     /// Reads what there is; how many records that were.
     fn read(&mut self, member: &Member, now: Micros) -> Result<usize, Error> {
         let (mut stopped, mut count) = (None, 0);
-        let Self { fold, consumer, beat, join, plan, recorded, has_left, .. } = self;
+        let Self { fold, consumer, beat, beats, join, plan, recorded, has_left, .. } = self;
         let me = &member.process;
         let taken = consumer.take(0, Duration::ZERO, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
@@ -426,7 +461,12 @@ impl Run {
             if let Ok(control::Decoded::Record(record)) = control::decode(value) {
                 member.lock().heard.note(offset, appended, now, &record);
                 match &record {
-                    Record::Beat(it) if it.process == *me => beat.came(),
+                    Record::Beat(it) if it.process == *me => {
+                        beat.came();
+                        let as_of = beats.came(it.read);
+                        let mut inner = member.lock();
+                        inner.as_of = inner.as_of.max(as_of);
+                    }
                     Record::Join(it) if it.process == *me => join.came(),
                     Record::Plan(it) if it.process == *me => plan.came(),
                     Record::State(it) if it.process == *me => recorded.came(),
@@ -508,6 +548,7 @@ impl Run {
                 dropped: std::mem::take(&mut self.dropped),
                 gaps: work.gaps(),
             };
+            self.beats.sent(beat.read, now);
             self.append(member, &Record::Beat(beat));
             self.beat.sent(now);
             self.beaten = now;
@@ -583,5 +624,33 @@ impl Run {
             let _ = producer.acknowledged();
         }
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_that_comes_late_is_not_taken_for_a_younger_one() {
+        let mut beats = Beats::default();
+        // The process stood still after the first, and reads nothing before it sends the second.
+        beats.sent(7, 1_000);
+        beats.sent(7, 9_000);
+        assert_eq!(beats.came(7), Some(1_000));
+        assert_eq!(beats.came(7), Some(9_000));
+        assert_eq!(beats.came(7), None);
+    }
+
+    #[test]
+    fn after_a_beat_that_was_lost_the_next_one_counts() {
+        let mut beats = Beats::default();
+        beats.sent(7, 1_000);
+        beats.sent(9, 2_000);
+        assert_eq!(beats.came(9), Some(2_000));
+        // It was not lost.
+        assert_eq!(beats.came(7), None);
+        // One of another process with this name, or of those that are not remembered.
+        assert_eq!(beats.came(11), None);
     }
 }

@@ -199,11 +199,12 @@ fn end_units(placed: &mut PlacedStage, now: Micros) {
     }
 }
 
-/// Starts and ends units as the plan says.
+/// Starts and ends units as the plan says. None is started where the plan may be an old one: whoever has the unit by now would
+/// be fenced off by its sinks.
 pub(super) fn place_units(
     job: &Name,
     placed: &mut PlacedStage,
-    now: Micros,
+    (now, is_recent): (Micros, bool),
     active: &BTreeSet<UnitName>,
     followed: &BTreeSet<UnitName>,
 ) {
@@ -236,6 +237,9 @@ pub(super) fn place_units(
         unit.set_active(*is_active);
     }
     placed.lost.retain(|partition| wanted.contains_key(partition));
+    if !is_recent {
+        return;
+    }
     for (partition, is_active) in wanted {
         // It would lose more of its rows.
         if placed.units.is_stopped(partition) {
