@@ -7,8 +7,9 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use serde::{Deserialize, Serialize};
-use thalweg_types::{Error, Micros};
+use thalweg_types::{Error, Micros, Retry};
 
+use crate::nulls::Nulls;
 use crate::sums::FileSum;
 
 /// A table: the sink that fills it, and that sink's job.
@@ -57,6 +58,75 @@ pub struct Snapshot {
     /// Finer ones first. The rows of a rollup are made of the rows of `files`, and of files before them that are no
     /// more kept: nothing of `fresh`.
     pub rollups: Vec<Rollup>,
+    /// More rows, which other nodes have: each share has rows that are nowhere else here.
+    pub elsewhere: Vec<Share>,
+}
+
+/// Rows of a table that another node of a cluster has, in all columns of the table. It is asked for them over HTTP by SQL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Its name.
+    pub node: String,
+    /// Where it serves HTTP.
+    pub address: String,
+    /// The plan by which it has these rows.
+    pub plan: u64,
+    /// The stage that fills the table, and partitions of it.
+    pub stage: String,
+    pub partitions: Vec<u32>,
+}
+
+impl Snapshot {
+    /// Takes up what other tables hold that are parts of this one: none has a row of another one.
+    ///
+    /// Its columns and rollups stay: a column that a part lacks is null in its rows, and a rollup that a part lacks is left out.
+    /// What may be missing of a part may be missing of the whole.
+    ///
+    /// # Errors
+    /// Of class external where a part has a column of another type, or another time column, as when its job is being changed.
+    pub fn unite(&mut self, parts: impl IntoIterator<Item = Self>) -> Result<(), Error> {
+        parts.into_iter().try_for_each(|part| self.take_up(part))?;
+        self.files.sort_by_key(|file| file.first);
+        let mut nulls = Nulls::default();
+        for rows in &mut self.fresh {
+            *rows = nulls.widen(rows, &self.schema);
+        }
+        for rollup in &mut self.rollups {
+            rollup.files.sort_by_key(|file| file.first);
+        }
+        Ok(())
+    }
+
+    fn take_up(&mut self, part: Self) -> Result<(), Error> {
+        let Self { name: _, schema, time, files, complete_from, fresh, rollups, elsewhere } = part;
+        let changes = |what: String| {
+            Err(Error::external(format!("table {} {what}: its job is being changed", self.name))
+                .with_retry(Retry::WithBackoff)
+                .with_hint("ask again in a moment"))
+        };
+        if schema.field(time).name() != self.schema.field(self.time).name() {
+            return changes("has several columns with the event time".to_owned());
+        }
+        for field in schema.fields() {
+            let own = self.schema.field_with_name(field.name());
+            if let Some(own) = own.ok().filter(|own| own.data_type() != field.data_type()) {
+                let (name, own, other) = (field.name(), own.data_type(), field.data_type());
+                return changes(format!("has a column {name:?} of type {own}, and of type {other}"));
+            }
+        }
+        self.files.extend(files);
+        self.fresh.extend(fresh);
+        self.elsewhere.extend(elsewhere);
+        self.complete_from = self.complete_from.max(complete_from);
+        self.rollups.retain_mut(|own| {
+            let same = |other: &&Rollup| own.spec.is_like(&other.spec) && own.schema == other.schema;
+            let Some(other) = rollups.iter().find(same) else { return false };
+            own.files.extend(other.files.iter().cloned());
+            own.complete_from = own.complete_from.max(other.complete_from);
+            true
+        });
+        Ok(())
+    }
 }
 
 /// A Parquet file with the columns of its table or rollup, which do not change.
@@ -86,6 +156,14 @@ pub struct RollupSpec {
     pub sum: Vec<String>,
     /// Intervals older than this are dropped; `None`: kept.
     pub retention: Option<Micros>,
+}
+
+impl RollupSpec {
+    /// Whether rows of both add up.
+    fn is_like(&self, other: &Self) -> bool {
+        let Self { name, every, by, sum, retention: _ } = self;
+        (name, every, by, sum) == (&other.name, &other.every, &other.by, &other.sum)
+    }
 }
 
 /// A rollup at one moment.

@@ -32,13 +32,13 @@ use std::path::Path;
 
 use thalweg_types::Error;
 
-pub use catalog::{Catalog, Rollup, RollupSpec, Snapshot, StoredFile, TableName};
+pub use catalog::{Catalog, Rollup, RollupSpec, Share, Snapshot, StoredFile, TableName};
 pub use committed::read_committed;
 pub use inspect::{PartSummary, TableSummary, inspect, is_table_folder};
 pub use open::sealed_before_a_cycle;
 pub use parquet::ROW_GROUP;
 pub use position::has_rows;
-pub use sink::TablePlugin;
+pub use sink::{TablePlugin, empty};
 pub use table::Tables;
 
 /// What a disk said, and what to do about it.

@@ -5,12 +5,13 @@
 //! written again.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_connect::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport};
 use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory, Waker};
 use thalweg_storage::{File, RealFs};
-use thalweg_types::{Batch, Error, Micros, Schema};
+use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 
 use crate::columns::Columns;
 use crate::frames::FrameFile;
@@ -21,7 +22,7 @@ use crate::position::{Extent, Position};
 use crate::rollup::RollupPlan;
 use crate::spec::Spec;
 use crate::table::{Frozen, Place, Table};
-use crate::{TableName, Tables, failed, folder};
+use crate::{Rollup, Snapshot, TableName, Tables, failed, folder};
 
 /// Rows and bytes that gather in memory before they are written; a cycle marker finds no more than that.
 const PENDING_ROWS: usize = 16 << 10;
@@ -161,6 +162,11 @@ impl SinkPlugin for TablePlugin {
         "exactly-once"
     }
 
+    /// Its rows are kept with the unit, and go where it goes.
+    fn writes_for_units(&self, _: &Options) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// SQL on a running node sees rows before they are committed, and knows it.
     fn publishes(&self) -> bool {
         false
@@ -214,12 +220,38 @@ impl SinkPlugin for TablePlugin {
                 unsynced: Vec::new(),
                 is_folder_new: true,
                 freezing: Vec::new(),
-                now: 0,
                 report: context.report.clone(),
                 _guard: guard,
             }))
         }))
     }
+}
+
+/// What a table holds that has no row, by the options of its sink and the schema of the sink's input.
+///
+/// # Errors
+/// Of class user, where they make no table.
+pub fn empty(name: TableName, schema: &Schema, options: &Options) -> Result<Snapshot, Error> {
+    let spec = Spec::read(options).map_err(|mistakes| {
+        mistakes.into_iter().next().map_or(Error::internal("no mistake"), |one| one.error)
+    })?;
+    let (columns, plans) = plan(schema, &spec).map_err(|(_, error)| error)?;
+    let rollup = |plan: RollupPlan| Rollup {
+        schema: Arc::clone(&plan.schema),
+        spec: plan.spec,
+        files: Vec::new(),
+        complete_from: None,
+    };
+    Ok(Snapshot {
+        name,
+        schema: Arc::clone(columns.schema().arrow()),
+        time: columns.time(),
+        files: Vec::new(),
+        complete_from: None,
+        fresh: Vec::new(),
+        rollups: plans.into_iter().map(rollup).collect(),
+        elsewhere: Vec::new(),
+    })
 }
 
 fn plan(schema: &Schema, spec: &Spec) -> Result<(Columns, Vec<RollupPlan>), (&'static str, Error)> {
@@ -256,7 +288,7 @@ struct TableSink {
     /// Number of the next file of frames.
     next: u64,
     open: Option<FrameFile>,
-    /// When the open file was begun, by the job's clock.
+    /// When the open file was begun, by the table's clock.
     opened: Micros,
     pending_rows: usize,
     pending_bytes: usize,
@@ -266,7 +298,6 @@ struct TableSink {
     is_folder_new: bool,
     /// Files that became full since the last cycle.
     freezing: Vec<u64>,
-    now: Micros,
     report: SinkReport,
     _guard: Listed,
 }
@@ -287,7 +318,7 @@ impl TableSink {
                 let path = folder::frames(&self.table.dir, self.next);
                 let open = FrameFile::create(self.table.fs.as_ref(), path, self.next)?;
                 self.next += 1;
-                self.opened = self.now;
+                self.opened = self.table.clock.read().steady;
                 self.is_folder_new = true;
                 none.insert(open)
             }
@@ -328,7 +359,9 @@ impl TableSink {
     }
 
     fn freeze_old(&mut self) {
-        if self.open.is_some() && self.now - self.opened >= self.table.spec.seal_every {
+        // Units of a cluster have no ticks, so the clock is asked.
+        let age = || self.table.clock.read().steady - self.opened;
+        if self.open.is_some() && age() >= self.table.spec.seal_every {
             self.freeze();
         }
     }
@@ -356,8 +389,12 @@ impl Operator for TableSink {
         Ok(())
     }
 
-    fn tick(&mut self, now: Micros, _: &mut Output<'_>) -> Result<(), Error> {
-        self.now = now;
+    fn complete(&mut self, range: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+        self.table.reached.store(range.end, Ordering::Release);
+        Ok(())
+    }
+
+    fn tick(&mut self, _: Micros, _: &mut Output<'_>) -> Result<(), Error> {
         if !self.is_durable {
             self.freeze_old();
         }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use thalweg_connect::SinkReport;
 use thalweg_flow::{Clock, SystemClock, Waker};
 use thalweg_storage::Fs;
-use thalweg_types::{Class, Error, Micros};
+use thalweg_types::{Class, Error, Micros, Seq};
 
 use crate::columns::Columns;
 use crate::manifest::{Contents, Description, Entry};
@@ -49,6 +50,11 @@ impl Tables {
         self.lock().insert(table.name.clone(), Arc::clone(table));
     }
 
+    /// All rows with order numbers below this have passed the table, in this life of its job; `None`: there is no such table.
+    pub fn reached(&self, name: &TableName) -> Option<Seq> {
+        Some(self.lock().get(name)?.reached.load(Ordering::Acquire))
+    }
+
     /// Takes a table out, if it is still this one.
     pub(crate) fn remove(&self, table: &Arc<Table>) {
         let mut tables = self.lock();
@@ -80,6 +86,8 @@ pub(crate) struct Table {
     pub plans: Vec<RollupPlan>,
     pub clock: Arc<dyn Clock>,
     pub report: SinkReport,
+    /// All rows with order numbers below this are in `shared`, if they are rows of the table.
+    pub reached: AtomicU64,
     shared: Mutex<Shared>,
 }
 
@@ -123,7 +131,8 @@ pub(crate) struct Frozen {
 impl Table {
     pub(crate) fn new(place: Place, spec: Spec, columns: Columns, plans: Vec<RollupPlan>) -> Self {
         let Place { name, dir, fs, clock, report } = place;
-        Self { name, dir, fs, spec, columns, plans, clock, report, shared: Mutex::default() }
+        let (reached, shared) = Default::default();
+        Self { name, dir, fs, spec, columns, plans, clock, report, reached, shared }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -174,6 +183,7 @@ impl Table {
                 complete_from: shared.complete_from.get(folder::ROWS).copied(),
                 fresh: fresh.cloned().collect(),
                 rollups: plans.map(|plan| rollup_of(plan, &shared.files, &shared.complete_from)).collect(),
+                elsewhere: Vec::new(),
             };
             (snapshot, shared.pending.clone())
         };
@@ -268,6 +278,7 @@ pub(crate) fn snapshot_of(
         complete_from: contents.complete_from.get(folder::ROWS).copied(),
         fresh,
         rollups,
+        elsewhere: Vec::new(),
     };
     widen_all(&mut snapshot);
     Ok(snapshot)

@@ -1,6 +1,9 @@
 //! What the keeper does: full files become Parquet, small ones one, old ones nothing.
 
+use std::sync::Arc;
+
 use thalweg_connect::{OptionValue, SinkResume};
+use thalweg_flow::ManualClock;
 
 use crate::drive::{
     Driven, Row, committed, folder, list, options, parquet_rows, rollups, rows_of, sums_in, sums_of,
@@ -56,13 +59,14 @@ fn full_files_become_parquet_and_their_frames_go() {
 fn a_file_is_sealed_by_time_too() {
     let root = tempfile::tempdir().unwrap();
     let options = options(&[("seal_every", OptionValue::Duration(10 * SECOND))]);
-    let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
-    driven.tick(1_000 * SECOND);
+    let clock = Arc::new(ManualClock::new(0));
+    let mut driven =
+        Driven::open_by(clock.clone(), root.path(), &options, Some(SinkResume::default())).unwrap();
     driven.give(&rows(0..5));
     driven.commit(1);
-    driven.tick(1_009 * SECOND);
+    clock.advance(9 * SECOND);
     driven.commit(2);
-    driven.tick(1_010 * SECOND);
+    clock.advance(SECOND);
     assert!(driven.snapshot().files.is_empty());
     driven.commit(3);
     driven.wait_until("file", |snapshot| snapshot.files.len() == 1 && snapshot.fresh.is_empty());
@@ -76,16 +80,18 @@ fn small_files_are_merged_and_keep_their_rows_and_sums() {
         ("seal_every", OptionValue::Duration(SECOND)),
         ("rollups", rollups()),
     ]);
-    let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
+    let clock = Arc::new(ManualClock::new(0));
+    let mut driven =
+        Driven::open_by(clock.clone(), root.path(), &options, Some(SinkResume::default())).unwrap();
     let mut all = Vec::new();
     for cycle in 1..=20 {
-        driven.tick(cycle * 2 * SECOND);
+        clock.advance(2 * SECOND);
         let some = rows((0..10).map(|n| cycle * 10 + n));
         driven.give(&some);
         all.extend(some);
         driven.commit(cycle.unsigned_abs());
     }
-    driven.tick(100 * SECOND);
+    clock.advance(60 * SECOND);
     driven.commit(21);
     let snapshot = driven.wait_until("merged files", |snapshot| {
         snapshot.fresh.is_empty() && snapshot.files.len() < 8 && snapshot.rollups[1].files.len() < 8
@@ -339,7 +345,7 @@ fn one_wrong_clock_deletes_nothing() {
         ]);
         let (mut resume, mut all) = (SinkResume::default(), Vec::new());
         for (cycle, (some, wall)) in (1..).zip(starts) {
-            let clock = std::sync::Arc::new(thalweg_flow::ManualClock::new(wall * 1_000));
+            let clock = Arc::new(ManualClock::new(wall * 1_000));
             let mut driven = Driven::open_by(clock, root.path(), &options, Some(resume)).unwrap();
             if !some.is_empty() {
                 driven.give(&some);
