@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::admission::Admission;
 use crate::limits::Limits;
 use crate::reply::{Reply, torn};
-use crate::run::{Shared, run};
+use crate::run::{Asked, Shared, run};
 use crate::session;
 
 /// Nice value of the threads: above 0 gives way to others.
@@ -61,6 +61,8 @@ impl Engine {
             .thread_stack_size(STACK)
             .thread_name_fn(move || format!("sql-{}", names.fetch_add(1, Ordering::Relaxed)))
             .on_thread_start(move || give_way(nice))
+            // Sockets to other nodes.
+            .enable_io()
             .enable_time()
             .build()
             .map_err(not_started)?;
@@ -86,7 +88,15 @@ impl Engine {
     /// may; external if too many queries wait or a file cannot be read; [`crate::Exceeded::of`] tells which limit
     /// it was. A later failure is returned in place of the next rows.
     pub async fn query(&self, sql: &str) -> Result<Reply, Error> {
-        let (runtime, ready) = self.spawn(sql)?;
+        self.query_over(None, sql).await
+    }
+
+    /// As [`Engine::query`], over the tables of another catalog where one is given.
+    ///
+    /// # Errors
+    /// As [`Engine::query`].
+    pub async fn query_over(&self, catalog: Option<Arc<dyn Catalog>>, sql: &str) -> Result<Reply, Error> {
+        let (runtime, ready) = self.spawn(catalog, sql)?;
         Ok(Reply::new(ready.await.map_err(|_| torn())??, runtime))
     }
 
@@ -95,7 +105,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::query`].
     pub fn query_blocking(&self, sql: &str) -> Result<Reply, Error> {
-        let (runtime, ready) = self.spawn(sql)?;
+        let (runtime, ready) = self.spawn(None, sql)?;
         Ok(Reply::new(ready.blocking_recv().map_err(|_| torn())??, runtime))
     }
 
@@ -111,10 +121,18 @@ impl Engine {
         &self.shared.compute
     }
 
-    fn spawn(&self, sql: &str) -> Result<(Handle, oneshot::Receiver<Ready>), Error> {
+    fn spawn(
+        &self,
+        catalog: Option<Arc<dyn Catalog>>,
+        sql: &str,
+    ) -> Result<(Handle, oneshot::Receiver<Ready>), Error> {
         let runtimes = self.runtimes.as_ref().ok_or_else(torn)?;
         let (sender, ready) = oneshot::channel();
-        runtimes.control.spawn(run(Arc::clone(&self.shared), sql.to_owned(), sender));
+        let asked = Asked {
+            catalog: catalog.unwrap_or_else(|| Arc::clone(&self.shared.catalog)),
+            sql: sql.to_owned(),
+        };
+        runtimes.control.spawn(run(Arc::clone(&self.shared), asked, sender));
         Ok((self.shared.compute.clone(), ready))
     }
 }

@@ -23,6 +23,7 @@ mod admission;
 mod bounds;
 #[cfg(target_os = "linux")]
 mod cached;
+mod elsewhere;
 mod engine;
 mod fault;
 mod function;
@@ -52,6 +53,7 @@ pub mod worker;
 #[cfg(target_os = "linux")]
 mod workers;
 
+pub use elsewhere::PARTITIONS;
 pub use engine::Engine;
 pub use limits::{Exceeded, Limits};
 pub use output::{Addresses, Arrow, Chunks, Compression, Format, write};

@@ -8,7 +8,8 @@
 //! may take itself; when the reader goes away the query ends at its next step.
 //!
 //! A file that a snapshot names may be merged or expire before it is opened. As long as no row was given out, the
-//! query begins again with new snapshots, [`ATTEMPTS`] times in all.
+//! query begins again with new snapshots, [`ATTEMPTS`] times in all; so it does where another node of a cluster does not give
+//! the rows that it had when the snapshot was taken.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use arrow_schema::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::parser::Statement;
 use thalweg_table::Catalog;
-use thalweg_types::Error;
+use thalweg_types::{Class, Error, Retry};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::admission::Admission;
 use crate::fault::{self, Fault};
@@ -36,8 +37,11 @@ use crate::statement;
 /// Batches that wait for a reader.
 const QUEUE: usize = 2;
 
-/// Times that a query is begun where files vanish under it.
+/// Times that a query is begun where files vanish under it, or rows go from one node to another.
 const ATTEMPTS: usize = 3;
+
+/// How long it waits until rows have come to another node.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// What all queries of an engine share.
 pub(crate) struct Shared {
@@ -62,11 +66,17 @@ pub(crate) enum Item {
     End,
 }
 
+/// A query.
+pub(crate) struct Asked {
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) sql: String,
+}
+
 /// Runs a query; ends early when no client waits for it any more.
-pub(crate) async fn run(shared: Arc<Shared>, sql: String, mut ready: oneshot::Sender<Result<Head, Error>>) {
+pub(crate) async fn run(shared: Arc<Shared>, asked: Asked, mut ready: oneshot::Sender<Result<Head, Error>>) {
     let stop = Stop(Flag::default());
     let begun = tokio::select! {
-        begun = begin(&shared, &sql, &stop.0) => begun,
+        begun = begin(&shared, &asked, &stop.0) => begun,
         () = ready.closed() => return,
     };
     let (query, first, mut budget) = match begun {
@@ -127,23 +137,32 @@ async fn give(sender: &mpsc::Sender<Item>, item: Item, patience: Duration) -> Re
 /// Starts a query, and waits for its first rows.
 async fn begin(
     shared: &Arc<Shared>,
-    sql: &str,
+    asked: &Asked,
     flag: &Flag,
 ) -> Result<(Query, Option<RecordBatch>, Budget), Error> {
-    let statement = statement::parse(sql)?;
+    let statement = statement::parse(&asked.sql)?;
     let held = Held { place: Arc::new(shared.admission.enter().await?), flag: flag.clone() };
     let limit = shared.limits.time;
     let mut budget = Budget { limit, left: limit };
     let mut attempt = 1;
     let mut missed = None;
     loop {
-        let first = first(Arc::clone(shared), statement.clone(), held.clone());
+        let first = first(Arc::clone(shared), Arc::clone(&asked.catalog), statement.clone(), held.clone());
         match budget.spend(Computed::of(shared, first)).await? {
             Ok((query, first)) => return Ok((query, first, budget)),
             Err(Fault { error, vanished: Some(path) }) if attempt < ATTEMPTS => {
                 tracing::debug!(%error, attempt, "a file vanished under a query");
                 attempt += 1;
                 missed = Some(path);
+            }
+            Err(Fault { error, vanished: None })
+                if error.retry() == Retry::WithBackoff
+                    && error.class() == Class::External
+                    && attempt < ATTEMPTS =>
+            {
+                tracing::debug!(%error, attempt, "rows of a query are on their way to other nodes");
+                attempt += 1;
+                sleep(PAUSE).await;
             }
             // Files stay for a while after the last snapshot that names them.
             Err(Fault { vanished: Some(path), .. }) if missed.as_ref() == Some(&path) => {
@@ -157,10 +176,10 @@ async fn begin(
 
 async fn first(
     shared: Arc<Shared>,
+    catalog: Arc<dyn Catalog>,
     statement: Statement,
     held: Held,
 ) -> Result<(Query, Option<RecordBatch>), Fault> {
-    let catalog = Arc::clone(&shared.catalog);
     let mut query = session::start(&shared.template, catalog, &shared.limits, statement, held).await?;
     let first = query.step().await?;
     Ok((query, first))

@@ -1,5 +1,8 @@
 //! What a node asks: queries in processes of their own, or in this one.
 
+use std::sync::Arc;
+
+use thalweg_table::Catalog;
 use thalweg_types::Error;
 
 use crate::engine::Engine;
@@ -22,10 +25,23 @@ impl Sql {
     /// # Errors
     /// As of [`Engine::query`].
     pub async fn ask(&self, sql: &str, format: Format) -> Result<Chunks, Error> {
+        self.ask_over(None, sql, format).await
+    }
+
+    /// As [`Sql::ask`], over the tables of another catalog where one is given.
+    ///
+    /// # Errors
+    /// As of [`Engine::query`].
+    pub async fn ask_over(
+        &self,
+        catalog: Option<Arc<dyn Catalog>>,
+        sql: &str,
+        format: Format,
+    ) -> Result<Chunks, Error> {
         match self {
-            Sql::Here(engine) => Ok(engine.query(sql).await?.encode(format)),
+            Sql::Here(engine) => Ok(engine.query_over(catalog, sql).await?.encode(format)),
             #[cfg(target_os = "linux")]
-            Sql::Workers(workers) => workers.ask(sql, format).await,
+            Sql::Workers(workers) => workers.ask_over(catalog, sql, format).await,
         }
     }
 

@@ -1,4 +1,4 @@
-//! A snapshot of a table as DataFusion reads it: Parquet files and rows in memory.
+//! A snapshot of a table as DataFusion reads it: Parquet files, rows in memory, and rows of other nodes.
 //!
 //! A file whose times are outside of the query's bounds is not opened; row groups and pages are skipped by their
 //! statistics. Conditions are checked again after the scan (`Inexact`), as a file is left out whole or not at all.
@@ -32,7 +32,9 @@ use thalweg_types::Error;
 use crate::bounds::Bounds;
 #[cfg(target_os = "linux")]
 use crate::cached::CachedReads;
+use crate::elsewhere::{self, Wanted};
 use crate::fault::ours;
+use crate::names::rollup_name;
 use crate::pieces::pieces;
 use crate::shown::{as_shown, shown};
 use crate::verified::VerifiedReads;
@@ -40,14 +42,18 @@ use crate::verified::VerifiedReads;
 /// Which rows of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
-    /// All of them, each once: `files` and `fresh`.
+    /// All of them, each once: `files`, `fresh` and `elsewhere`.
     Whole,
     /// Those of `files`.
     Files,
     /// Those of `fresh`.
     Fresh,
-    /// Those of the rollup at this place.
+    /// Those of other nodes.
+    Elsewhere,
+    /// Those of the rollup at this place, which represent rows of `files`.
     Rollup(usize),
+    /// The same rollup by its name: with those of other nodes.
+    NamedRollup(usize),
 }
 
 /// Rows of a table at one moment.
@@ -62,7 +68,7 @@ pub(crate) struct StoredTable {
 impl StoredTable {
     pub(crate) fn new(snapshot: Arc<Snapshot>, part: Part, use_rollups: bool) -> Self {
         let schema = match part {
-            Part::Rollup(index) => &snapshot.rollups[index].schema,
+            Part::Rollup(index) | Part::NamedRollup(index) => &snapshot.rollups[index].schema,
             _ => &snapshot.schema,
         };
         let schema = shown(schema);
@@ -82,16 +88,27 @@ impl StoredTable {
     pub(crate) fn files(&self) -> &[Arc<StoredFile>] {
         match self.part {
             Part::Whole | Part::Files => &self.snapshot.files,
-            Part::Fresh => &[],
-            Part::Rollup(index) => &self.snapshot.rollups[index].files,
+            Part::Fresh | Part::Elsewhere => &[],
+            Part::Rollup(index) | Part::NamedRollup(index) => &self.snapshot.rollups[index].files,
         }
     }
 
     fn fresh(&self) -> &[RecordBatch] {
         match self.part {
             Part::Whole | Part::Fresh => &self.snapshot.fresh,
-            Part::Files | Part::Rollup(_) => &[],
+            Part::Files | Part::Elsewhere | Part::Rollup(_) | Part::NamedRollup(_) => &[],
         }
+    }
+
+    /// What other nodes are asked for, if anything.
+    fn name_elsewhere(&self) -> Option<String> {
+        let table = &self.snapshot.name.table;
+        let name = match self.part {
+            Part::Whole | Part::Elsewhere => table.clone(),
+            Part::NamedRollup(index) => rollup_name(table, &self.snapshot.rollups[index].spec.name),
+            Part::Files | Part::Fresh | Part::Rollup(_) => return None,
+        };
+        (!self.snapshot.elsewhere.is_empty()).then_some(name)
     }
 
     fn parquet(
@@ -214,6 +231,10 @@ impl TableProvider for StoredTable {
             let source =
                 MemorySourceConfig::try_new(&[batches], Arc::clone(&self.schema), projection.cloned())?;
             inputs.push(DataSourceExec::from_data_source(source.with_limit(limit)));
+        }
+        if let Some(table) = self.name_elsewhere() {
+            let wanted = Wanted { table, time: self.time(), bounds, filters, limit };
+            inputs.push(elsewhere::scan(&self.snapshot, &self.schema, projection, wanted)?);
         }
         match inputs.len() {
             0 => {

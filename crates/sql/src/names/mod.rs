@@ -33,6 +33,11 @@ pub(crate) const DEFAULT_SCHEMA: &str = "public";
 /// Between the name of a table and that of its rollup.
 const ROLLUP_MARK: &str = "__";
 
+/// The name of a table's rollup.
+pub(crate) fn rollup_name(table: &str, rollup: &str) -> String {
+    format!("{table}{ROLLUP_MARK}{rollup}")
+}
+
 /// The tables of one query.
 pub(crate) struct Names {
     catalog: Arc<dyn Catalog>,
@@ -94,7 +99,7 @@ impl Names {
             names.push(name.table.clone());
             if let Some(snapshot) = self.snapshot(name)? {
                 for rollup in &snapshot.rollups {
-                    names.push(format!("{}{ROLLUP_MARK}{}", name.table, rollup.spec.name));
+                    names.push(rollup_name(&name.table, &rollup.spec.name));
                 }
             }
         }
@@ -120,7 +125,7 @@ impl Names {
             };
             let Some(snapshot) = self.snapshot(table)? else { continue };
             if let Some(index) = snapshot.rollups.iter().position(|other| other.spec.name == rollup) {
-                return Ok(Some(self.stored(snapshot, Part::Rollup(index))));
+                return Ok(Some(self.stored(snapshot, Part::NamedRollup(index))));
             }
         }
         match view::find(name) {

@@ -11,7 +11,11 @@
 //! integers are exact, so they come out the same in whatever order and grouping; a count is a sum of counts, and 0 where
 //! there are no rows.
 //!
-//! `EXPLAIN` shows the parts as `TABLE[ROLLUP]`, `TABLE[files]` and `TABLE[fresh]`. They are not looked at again, so the
+//! Rows that other nodes of a cluster have are one more part: these nodes compute the same groups of them, from their own
+//! rollups too, where all that is asked has a text; else rows come, and are taken as they are.
+//!
+//! `EXPLAIN` shows the parts as `TABLE[ROLLUP]`, `TABLE[files]`, `TABLE[fresh]`, and `TABLE[groups elsewhere]` or
+//! `TABLE[elsewhere]`. They are not looked at again, so the
 //! rule may run as often as it likes.
 
 mod cover;
@@ -30,6 +34,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use thalweg_table::Rollup;
 
 use crate::bounds::{Bounds, nanos};
+use crate::elsewhere::text;
 use crate::shown::shown;
 use crate::stored::{Part, StoredTable};
 use cover::{Level, Piece};
@@ -75,6 +80,17 @@ struct Asked {
     conditions: Vec<Expr>,
 }
 
+/// The same as texts, for other nodes.
+struct Question {
+    keys: Vec<String>,
+    values: Vec<String>,
+    conditions: Vec<String>,
+}
+
+fn column_of(name: &str) -> Expr {
+    Expr::Column(datafusion::common::Column::new_unqualified(name))
+}
+
 struct Value {
     kind: Kind,
     filter: Option<Expr>,
@@ -89,7 +105,8 @@ impl Asked {
     fn of(aggregate: &Aggregate) -> Option<Self> {
         let mut peeled = peel::peel(&aggregate.input)?;
         let table = stored(&peeled)?;
-        if table.part != Part::Whole || !table.use_rollups || table.snapshot.rollups.is_empty() {
+        let has_rollups = table.use_rollups && !table.snapshot.rollups.is_empty();
+        if table.part != Part::Whole || !has_rollups && table.snapshot.elsewhere.is_empty() {
             return None;
         }
         let schema = aggregate.input.schema();
@@ -119,10 +136,45 @@ impl Asked {
     fn answer(&self, aggregate: &Aggregate) -> Result<Option<LogicalPlan>, DataFusionError> {
         let Some(table) = stored(&self.peeled) else { return Ok(None) };
         let pieces = self.pieces(table);
-        if !pieces.iter().any(|piece| matches!(piece, Piece::Rollup(..))) {
+        let elsewhere = self.question(table, aggregate);
+        if elsewhere.is_none() && !pieces.iter().any(|piece| matches!(piece, Piece::Rollup(..))) {
             return Ok(None);
         }
-        rewrite::rewrite(self, table, &pieces, aggregate).map(Some)
+        rewrite::rewrite(self, table, &pieces, elsewhere.as_ref(), aggregate).map(Some)
+    }
+
+    /// What other nodes are asked for, if they have rows; `None` where a part of it has no text.
+    fn question(&self, table: &StoredTable, aggregate: &Aggregate) -> Option<Question> {
+        if table.snapshot.elsewhere.is_empty() {
+            return None;
+        }
+        let schema = shown(&table.snapshot.schema);
+        let of = |expr: &Expr| text::of(expr, &schema);
+        // Equal floats may differ in bits, and are one group here.
+        let mut keys = (0..self.groups.len()).map(|place| aggregate.schema.field(place).data_type());
+        if keys.any(DataType::is_floating) {
+            return None;
+        }
+        let time = schema.field_with_name(table.time()).ok()?;
+        let mut conditions = text::of_bounds(time.name(), time.data_type(), self.bounds)?;
+        for condition in &self.conditions {
+            conditions.push(of(condition)?);
+        }
+        let value = |value: &Value| {
+            let sum = match &value.kind {
+                Kind::Sum(column) => format!("sum({})", of(&column_of(column))?),
+                Kind::Count => "count(*)".to_owned(),
+            };
+            Some(match &value.filter {
+                Some(filter) => format!("{sum} FILTER (WHERE {})", of(filter)?),
+                None => sum,
+            })
+        };
+        Some(Question {
+            keys: self.groups.iter().map(of).collect::<Option<_>>()?,
+            values: self.values.iter().map(value).collect::<Option<_>>()?,
+            conditions,
+        })
     }
 
     /// Who answers for what; parts without data are left out.
@@ -132,7 +184,7 @@ impl Asked {
             .rollups
             .iter()
             .enumerate()
-            .filter(|(_, rollup)| self.fits(rollup, table))
+            .filter(|(_, rollup)| table.use_rollups && self.fits(rollup, table))
             .map(|(index, rollup)| Level { index, every: every(rollup), from: kept_from(rollup) })
             .collect();
         levels.sort_by_key(|level| level.every);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DataFusionError, ScalarValue, TableReference};
 use datafusion::datasource::provider_as_source;
@@ -13,8 +13,9 @@ use datafusion::logical_expr::{
 use thalweg_table::Rollup;
 
 use super::cover::Piece;
-use super::{Asked, Kind};
+use super::{Asked, Kind, Question};
 use crate::bounds::{Bounds, nanos};
+use crate::elsewhere::Groups;
 use crate::stored::{Part, StoredTable};
 use crate::whole::sum;
 
@@ -23,6 +24,7 @@ pub(super) fn rewrite(
     asked: &Asked,
     table: &StoredTable,
     pieces: &[Piece],
+    elsewhere: Option<&Question>,
     aggregate: &Aggregate,
 ) -> Result<LogicalPlan, DataFusionError> {
     let mut parts: Vec<(Part, Bounds)> = pieces
@@ -35,10 +37,16 @@ pub(super) fn rewrite(
     if table.snapshot.fresh.iter().any(|batch| batch.num_rows() > 0) {
         parts.push((Part::Fresh, asked.bounds));
     }
+    if !table.snapshot.elsewhere.is_empty() && elsewhere.is_none() {
+        parts.push((Part::Elsewhere, asked.bounds));
+    }
     let mut inputs = parts
         .into_iter()
         .map(|(part, span)| branch(asked, table, part, span).map(Arc::new))
         .collect::<Result<Vec<_>, _>>()?;
+    if let Some(question) = elsewhere {
+        inputs.push(Arc::new(groups_elsewhere(asked, table, question, aggregate)?));
+    }
     let united = match inputs.len() {
         1 => inputs.remove(0),
         _ => Arc::new(LogicalPlan::Union(Union::try_new(inputs)?)),
@@ -75,9 +83,10 @@ fn branch(
     span: Bounds,
 ) -> Result<LogicalPlan, DataFusionError> {
     let shown = match part {
-        Part::Rollup(index) => table.snapshot.rollups[index].spec.name.as_str(),
+        Part::Rollup(index) | Part::NamedRollup(index) => table.snapshot.rollups[index].spec.name.as_str(),
         Part::Files => "files",
         Part::Fresh | Part::Whole => "fresh",
+        Part::Elsewhere => "elsewhere",
     };
     let name = TableReference::bare(format!("{}[{shown}]", asked.peeled.name.table()));
     // Not to be rewritten again.
@@ -95,7 +104,9 @@ fn branch(
     for (place, value) in asked.values.iter().enumerate() {
         let of_row = match (&value.kind, part) {
             (Kind::Sum(column), _) => Expr::Column(Column::new(Some(name.clone()), column)),
-            (Kind::Count, Part::Rollup(_)) => Expr::Column(Column::new(Some(name.clone()), Rollup::COUNT)),
+            (Kind::Count, Part::Rollup(_) | Part::NamedRollup(_)) => {
+                Expr::Column(Column::new(Some(name.clone()), Rollup::COUNT))
+            }
             (Kind::Count, _) => lit(1_i64),
         };
         let of_row = match &value.filter {
@@ -105,6 +116,36 @@ fn branch(
         out.push(of_row.alias(value_name(place)));
     }
     plan.project(out)?.build()
+}
+
+/// The part that other nodes compute: groups and values, as those of rows.
+fn groups_elsewhere(
+    asked: &Asked,
+    table: &StoredTable,
+    question: &Question,
+    aggregate: &Aggregate,
+) -> Result<LogicalPlan, DataFusionError> {
+    let mut fields = Vec::with_capacity(asked.groups.len() + asked.values.len());
+    for place in 0..asked.groups.len() {
+        let (_, field) = aggregate.schema.qualified_field(place);
+        fields.push(Field::new(group_name(place), field.data_type().clone(), true));
+    }
+    for (place, value) in asked.values.iter().enumerate() {
+        let data_type = match &value.kind {
+            Kind::Sum(column) => table.snapshot.schema.field_with_name(column)?.data_type().clone(),
+            Kind::Count => DataType::Int64,
+        };
+        fields.push(Field::new(value_name(place), data_type, true));
+    }
+    let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+    let Question { keys, values, conditions } = question;
+    let snapshot = Arc::clone(&table.snapshot);
+    let groups = Groups::new(snapshot, keys, values, conditions, Arc::new(Schema::new(fields)));
+    let name = TableReference::bare(format!("{}[groups elsewhere]", asked.peeled.name.table()));
+    let plan = LogicalPlanBuilder::scan(name.clone(), provider_as_source(Arc::new(groups)), None)?;
+    let columns =
+        names.iter().map(|column| Expr::Column(Column::new(Some(name.clone()), column)).alias(column));
+    plan.project(columns.collect::<Vec<Expr>>())?.build()
 }
 
 /// Names that only the parts and their sum see.

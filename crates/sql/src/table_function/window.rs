@@ -55,7 +55,8 @@ impl TableFunctionImpl for Window {
         let table = self.names.stored(Arc::clone(&snapshot), Part::Whole);
         let time = StoredTable::time_of(&snapshot);
         let from = match newest(&snapshot)? {
-            Some(newest) if is_older(newest, &window) => {
+            // Which rows of other nodes are the newest is not known.
+            Some(newest) if snapshot.elsewhere.is_empty() && is_older(newest, &window) => {
                 Expr::Literal(ScalarValue::TimestampMicrosecond(Some(newest), None), None)
             }
             _ => now(),

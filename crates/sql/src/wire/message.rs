@@ -8,7 +8,7 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
-use thalweg_table::{Rollup, RollupSpec, Snapshot, StoredFile, TableName};
+use thalweg_table::{Rollup, RollupSpec, Share, Snapshot, StoredFile, TableName};
 use thalweg_types::Micros;
 
 use super::error::Told;
@@ -83,6 +83,7 @@ pub(crate) struct Shot<F> {
     complete_from: Option<Micros>,
     pub(crate) fresh: Vec<Rows>,
     rollups: Vec<Rolled<F>>,
+    elsewhere: Vec<Share>,
 }
 
 /// A batch of rows by its number. Those of new ones follow the message, in order, each as a stream of Arrow IPC.
@@ -110,7 +111,7 @@ impl<'a> Shot<&'a StoredFile> {
             files.iter().map(AsRef::as_ref).collect()
         }
         // Every field by name: one that comes to a snapshot has to come here too.
-        let Snapshot { name, schema, time, files, complete_from, fresh: _, rollups } = snapshot;
+        let Snapshot { name, schema, time, files, complete_from, fresh: _, rollups, elsewhere } = snapshot;
         let rollups = rollups.iter().map(|Rollup { spec, schema, files, complete_from }| {
             let (spec, complete_from) = (spec.clone(), *complete_from);
             Ok(Rolled { spec, schema: schema_bytes(schema)?, files: lent(files), complete_from })
@@ -123,6 +124,7 @@ impl<'a> Shot<&'a StoredFile> {
             complete_from: *complete_from,
             fresh,
             rollups: rollups.collect::<Result<_, ArrowError>>()?,
+            elsewhere: elsewhere.clone(),
         })
     }
 }
@@ -145,6 +147,7 @@ impl Shot<StoredFile> {
             complete_from: self.complete_from,
             fresh,
             rollups: rollups.collect::<Result<_, ArrowError>>()?,
+            elsewhere: self.elsewhere,
         })
     }
 }
@@ -197,6 +200,13 @@ mod tests {
             complete_from: None,
             fresh: vec![RecordBatch::new_empty(schema)],
             rollups: vec![rollup],
+            elsewhere: vec![Share {
+                node: "b".to_owned(),
+                address: "127.0.0.1:8080".to_owned(),
+                plan: 9,
+                stage: "flows".to_owned(),
+                partitions: vec![1, 5],
+            }],
         };
         let rows = vec![Rows { number: 7, is_new: true }];
         let message = Lent::Snapshot(Ok(Some(Shot::of(&snapshot, rows.clone()).unwrap())));

@@ -50,11 +50,17 @@ impl Desk {
         self.pool.tallies.read()
     }
 
-    /// Takes a query to its end.
-    pub(super) async fn serve(self: Arc<Self>, sql: String, format: Format, asker: Asker) {
+    /// Takes a query to its end, over the tables of another catalog where one is given.
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        catalog: Option<Arc<dyn Catalog>>,
+        sql: String,
+        format: Format,
+        asker: Asker,
+    ) {
         let call = |is_try: bool| Call {
             pool: &self.pool,
-            catalog: &self.catalog,
+            catalog: catalog.as_ref().unwrap_or(&self.catalog),
             sql: &sql,
             format,
             time: if is_try { TRY } else { self.limits.time },

@@ -119,7 +119,20 @@ impl Workers {
     /// # Errors
     /// As of [`crate::Engine::query`]; and external, if no process can be started.
     pub async fn ask(&self, sql: &str, format: Format) -> Result<Chunks, Error> {
-        self.begin(sql, format)?.await.map_err(|_| torn())?
+        self.ask_over(None, sql, format).await
+    }
+
+    /// As [`Workers::ask`], over the tables of another catalog where one is given.
+    ///
+    /// # Errors
+    /// As [`Workers::ask`].
+    pub async fn ask_over(
+        &self,
+        catalog: Option<Arc<dyn Catalog>>,
+        sql: &str,
+        format: Format,
+    ) -> Result<Chunks, Error> {
+        self.begin(catalog, sql, format)?.await.map_err(|_| torn())?
     }
 
     /// As [`Workers::ask`], for a thread that may block.
@@ -127,7 +140,7 @@ impl Workers {
     /// # Errors
     /// As [`Workers::ask`].
     pub fn ask_blocking(&self, sql: &str, format: Format) -> Result<Chunks, Error> {
-        self.begin(sql, format)?.blocking_recv().map_err(|_| torn())?
+        self.begin(None, sql, format)?.blocking_recv().map_err(|_| torn())?
     }
 
     /// What has become of queries and workers so far.
@@ -142,11 +155,16 @@ impl Workers {
         &self.limits
     }
 
-    fn begin(&self, sql: &str, format: Format) -> Result<oneshot::Receiver<Result<Chunks, Error>>, Error> {
+    fn begin(
+        &self,
+        catalog: Option<Arc<dyn Catalog>>,
+        sql: &str,
+        format: Format,
+    ) -> Result<oneshot::Receiver<Result<Chunks, Error>>, Error> {
         statement::check_length(sql)?;
         let control = self.control.as_ref().ok_or_else(torn)?;
         let (sender, ready) = oneshot::channel();
-        control.spawn(Arc::clone(&self.desk).serve(sql.to_owned(), format, sender));
+        control.spawn(Arc::clone(&self.desk).serve(catalog, sql.to_owned(), format, sender));
         Ok(ready)
     }
 }

@@ -163,6 +163,7 @@ impl World {
             complete_from: None,
             fresh: if fresh.is_empty() { vec![] } else { vec![batch(fresh)] },
             rollups: vec![],
+            elsewhere: vec![],
         };
         self.put(snapshot);
     }
