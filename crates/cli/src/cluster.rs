@@ -45,6 +45,11 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<Str
                 "    sink {sink}: each unit writes, as group and transactional id {topic}.{sink}.PARTITION\n"
             );
         }
+        for table in stage.table_names() {
+            stages += &format!(
+                "    table {table}: rows are kept with the units, and SQL on any node reads all of them\n"
+            );
+        }
         topics.push(format!("{topic} ({count} partitions)"));
     }
     topics.push(format!("{} (1 partition, for each node)", reply_topic(prefix, "NODE")));

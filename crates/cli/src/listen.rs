@@ -31,17 +31,23 @@ impl Door {
             .map_err(failed)?;
         let control = Arc::new(NodeControl::new(Arc::clone(node)).with_reach(reach));
         #[cfg(feature = "sql")]
-        let sql = {
-            let over = |tables| sql::over(tables, thalweg_sql::Limits::default(), true);
-            Some(Arc::new(node.tables().and_then(over).map_err(failed)?))
+        let (sql, shares) = {
+            let over = |tables| sql::over(tables, thalweg_sql::Limits::default(), true).map(Arc::new);
+            let of = || node.tables().and_then(over).map_err(failed);
+            // Questions of other nodes have places of their own.
+            #[cfg(feature = "cluster")]
+            let is_asked = args.cluster.is_some();
+            #[cfg(not(feature = "cluster"))]
+            let is_asked = false;
+            (Some(of()?), is_asked.then(of).transpose()?)
         };
         #[cfg(not(feature = "sql"))]
-        let sql = None;
+        let (sql, shares) = (None, None);
         let admin = AdminToken::of(node.data_dir()).map_err(failed)?;
         if node.is_temporary() {
             talk(&format!("admin token: {}", admin.path().display()));
         }
-        let mut options = Options { sql, admin: Some(admin), ..Options::default() };
+        let mut options = Options { sql, shares, admin: Some(admin), ..Options::default() };
         let allowed = handles::raise();
         if allowed.http < options.max_connections {
             tracing::warn!(

@@ -67,6 +67,18 @@ pub trait ClusterView: Send + Sync {
         key: &[KeyOf],
         plan: Option<Offset>,
     ) -> Result<Present, NotDone>;
+
+    /// The rows of tables that this node has by a plan, for another node that has fixed it. `partitions` is
+    /// `STAGE:PARTITION,PARTITION,…`; a table's snapshot fails where this node does not have exactly these.
+    ///
+    /// # Errors
+    /// Of class user: the text is none.
+    #[cfg(feature = "tables")]
+    fn tables_of(
+        &self,
+        plan: Offset,
+        partitions: &str,
+    ) -> Result<std::sync::Arc<dyn thalweg_table::Catalog>, Error>;
 }
 
 /// A field of a group's key and its value as text; `None` is null.

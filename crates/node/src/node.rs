@@ -33,7 +33,7 @@ use crate::queries::LiveQueries;
 use crate::skip::Skip;
 use crate::starting::Opened;
 #[cfg(feature = "tables")]
-use crate::tables::{CommittedTables, NodeTables};
+use crate::tables::{ClusterTables, CommittedTables, NodeTables};
 
 /// Reservoirs write in the background and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
@@ -222,6 +222,8 @@ impl NodeOptions {
             opening: Mutex::default(),
             #[cfg(feature = "tables")]
             tables: self.tables,
+            #[cfg(feature = "tables")]
+            cluster_tables: ClusterTables::default(),
             dir,
         })
     }
@@ -238,6 +240,8 @@ pub struct Node {
     opening: Mutex<BTreeSet<Arc<str>>>,
     #[cfg(feature = "tables")]
     tables: Arc<Tables>,
+    #[cfg(feature = "tables")]
+    cluster_tables: ClusterTables,
     dir: DataDir,
 }
 
@@ -320,7 +324,20 @@ impl Node {
     #[cfg(feature = "tables")]
     pub fn tables(&self) -> Result<Arc<dyn Catalog>, Error> {
         let committed = CommittedTables::open(self.dir.path())?;
-        Ok(Arc::new(NodeTables { running: Arc::clone(&self.tables), committed }))
+        let (running, cluster) = (Arc::clone(&self.tables), Arc::clone(&self.cluster_tables));
+        Ok(Arc::new(NodeTables { running, committed, cluster }))
+    }
+
+    /// The tables of jobs that run now.
+    #[cfg(all(feature = "cluster", feature = "tables"))]
+    pub(crate) fn running_tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.tables)
+    }
+
+    /// Has [`Node::tables`] have those of a cluster, too.
+    #[cfg(all(feature = "cluster", feature = "tables"))]
+    pub(crate) fn show_cluster_tables(&self, tables: Arc<dyn Catalog>) {
+        let _ = self.cluster_tables.set(tables);
     }
 
     /// Whether everything is gone when the node is dropped.

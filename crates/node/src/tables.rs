@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thalweg_storage::log::LogError;
 use thalweg_storage::{RealFs, read_commits};
@@ -92,22 +92,44 @@ fn folders(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The tables of a node: those of running jobs as they are now, and the committed rows of all others.
+/// The tables of all nodes, once this one is in a cluster.
+pub(crate) type ClusterTables = Arc<OnceLock<Arc<dyn Catalog>>>;
+
+/// The tables of a node: those of running jobs as they are now, and the committed rows of all others; in a cluster those of
+/// its jobs.
 pub(crate) struct NodeTables {
     pub(crate) running: Arc<Tables>,
     pub(crate) committed: CommittedTables,
+    pub(crate) cluster: ClusterTables,
+}
+
+/// Whether a job is a unit of a cluster, whose tables are parts of others.
+fn is_unit(name: &TableName) -> bool {
+    name.job.contains('/')
 }
 
 impl Catalog for NodeTables {
     fn tables(&self) -> Result<Vec<TableName>, Error> {
         let mut tables = self.running.tables()?;
+        tables.retain(|name| !is_unit(name));
         tables.extend(self.committed.tables()?);
+        if let Some(cluster) = self.cluster.get() {
+            tables.extend(cluster.tables()?);
+        }
         tables.sort();
         tables.dedup();
         Ok(tables)
     }
 
     fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
+        if is_unit(name) {
+            return Ok(None);
+        }
+        if let Some(cluster) = self.cluster.get()
+            && let Some(snapshot) = cluster.snapshot(name)?
+        {
+            return Ok(Some(snapshot));
+        }
         match self.running.snapshot(name)? {
             Some(snapshot) => Ok(Some(snapshot)),
             None => self.committed.snapshot(name),

@@ -100,8 +100,12 @@ impl World {
     }
 
     fn node(&self, data: &str, into: &Collected) -> Arc<Node> {
+        Arc::new(self.options(data, into).open().unwrap())
+    }
+
+    fn options(&self, data: &str, into: &Collected) -> NodeOptions {
         let options = NodeOptions::default().data_dir(self.folder.path().join(data)).workers(2);
-        Arc::new(options.sink(into.clone()).open().unwrap())
+        options.sink(into.clone())
     }
 
     fn job(&self, node: &Node) -> CheckedJob {
@@ -137,7 +141,10 @@ impl World {
 
     /// Units on a node that is new each time, over the folder `data`.
     fn units(&self, data: &str, snapshots: &Arc<Snapshots>) -> Units {
-        let node = self.node(data, &self.answers);
+        self.units_of(self.node(data, &self.answers), snapshots)
+    }
+
+    fn units_of(&self, node: Arc<Node>, snapshots: &Arc<Snapshots>) -> Units {
         let texts = texts(&node);
         let cycle = CycleSettings { every: Some(Duration::from_millis(2)), bytes: None, records: Some(100) };
         let snapshots = Some(Arc::clone(snapshots));
@@ -710,4 +717,50 @@ fn nothing_is_lost_or_doubled_while_nodes_die_with_their_disks_and_records_are_d
             assert_eq!(peer.cluster.failure().map(|error| error.chain()), None);
         }
     }
+}
+
+#[cfg(feature = "tables")]
+#[test]
+fn a_table_is_restored_with_its_unit() {
+    use thalweg_table::{Catalog as _, TableName};
+
+    let mut rng = Rng::with_seed(7);
+    let mut world = World::new(7, "indexed");
+    // Small files, so that there is something to seal and to merge between any two snapshots.
+    let table = "  rows: { type: table, input: features, time: t, seal_rows: 20, rollups: { m: { every: 1m, by: [card] } } }\n";
+    world.job.push_str(table);
+    let records = records(&mut rng, 4_000);
+    let snapshots = world.snapshots(Duration::from_secs(3_600));
+    let mut sent = 0;
+    for (turn, some) in (0..).zip(records.chunks(500)) {
+        world.send(&mut rng, some, turn);
+        sent += some.len();
+        let options = world.options("a", &world.answers);
+        let tables = Arc::clone(&options.tables);
+        let units = world.units_of(Arc::new(options.open().unwrap()), &snapshots);
+        let mut rows = 0;
+        for partition in 0..PARTITIONS {
+            let unit = units.start(partition, true).unwrap();
+            eventually("the end of the log", || position(&unit) == world.end(partition));
+            let name = TableName { job: format!("j/features/{partition}"), table: "rows".to_owned() };
+            eventually("all rows are in", || {
+                let sequenced = unit.counts.sequenced.load(Ordering::Acquire);
+                tables.reached(&name) >= Some(sequenced)
+            });
+            let snapshot = tables.snapshot(&name).unwrap().expect("the unit has a table");
+            rows += snapshot.files.iter().map(|file| file.rows as usize).sum::<usize>();
+            rows += snapshot.fresh.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>();
+            assert!(turn == 0 || !snapshot.files.is_empty(), "nothing is sealed");
+            assert!(snapshot.files.iter().all(|file| file.path.exists()));
+            drop(snapshot);
+            assert_eq!(units.stop(partition).unwrap().unwrap().state, JobState::Done);
+            eventually("no snapshot on its way", || snapshots.is_idle());
+        }
+        assert_eq!(rows, sent, "turn {turn}");
+        let restored = read(&snapshots.counts.restored);
+        assert_eq!(restored, turn * u64::from(PARTITIONS));
+        world.lose("a");
+    }
+    assert_eq!(read(&snapshots.counts.failed), 0);
+    world.check(&records);
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::error::{ApiError, Code};
 
-/// The plan by which the question was sent on: it is sent on once.
+/// The plan by which the question was sent on: it is sent on once. `thalweg-sql` sends it, too.
 const PLAN: &str = "thalweg-plan";
 
 /// Longer answers are refused.
@@ -26,6 +26,20 @@ pub(crate) fn plan_of(headers: &HeaderMap) -> Result<Option<Offset>, ApiError> {
         ApiError::new(Code::InvalidRequest, format!("the header {PLAN} is {value:?}, expected an offset"))
             .hint("leave it out: nodes of a cluster send it to each other")
     })
+}
+
+/// The rows for which another node asks: a plan, and partitions of a stage by it.
+#[cfg(feature = "sql")]
+pub(crate) fn part_of(headers: &HeaderMap) -> Result<Option<(Offset, String)>, ApiError> {
+    use thalweg_sql::PARTITIONS;
+    let Some(value) = headers.get(PARTITIONS) else { return Ok(None) };
+    let wrong = |what: &str| {
+        ApiError::new(Code::InvalidRequest, format!("the header {PARTITIONS} is {value:?}, {what}"))
+            .hint("leave it out: nodes of a cluster send it to each other")
+    };
+    let text = value.to_str().map_err(|_| wrong("expected a text"))?;
+    let plan = plan_of(headers)?.ok_or_else(|| wrong(&format!("and there is no header {PLAN}")))?;
+    Ok(Some((plan, text.to_owned())))
 }
 
 /// Asks another node the same.

@@ -44,6 +44,9 @@ pub struct Options {
     pub admin: Option<AdminToken>,
     /// Answers SQL; without one, SQL is refused.
     pub sql: Option<Arc<Sql>>,
+    /// Answers other nodes of a cluster, whose queries read tables of this one. It has places of its own: two nodes that wait
+    /// for each other would wait for ever.
+    pub shares: Option<Arc<Sql>>,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             allowed_hosts: Vec::new(),
             admin: None,
             sql: None,
+            shares: None,
         }
     }
 }

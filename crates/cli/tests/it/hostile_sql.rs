@@ -56,6 +56,7 @@ impl Catalog for Fresh {
             complete_from: None,
             fresh,
             rollups: vec![],
+            elsewhere: vec![],
         }))
     }
 }

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 use thalweg_cluster::control::{self, Name, Record, Stage, Unit as UnitName};
 use thalweg_cluster::fold::{Job, State};
-use thalweg_kafka::{Bus, TopicPartition};
+use thalweg_kafka::{Bus, BusError, TopicPartition};
 use thalweg_types::{Error, Offset, Retry, SEMANTICS};
 
 use super::host::{cut_for, spec_of, stage_topic};
 use super::member::Member;
 use super::texts::{self, Texts};
+use super::units::Unit;
 use super::view::Board;
 use crate::cluster_view::{Change, KeyOf, NotDone, Present};
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
@@ -33,14 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(30);
 
 /// How long a read waits for a plan, and for a unit that has just come.
-const WAIT: Duration = Duration::from_secs(1);
+pub(super) const WAIT: Duration = Duration::from_secs(1);
 
 /// A node that has not heard its own beat for so long may have lost its units.
 const DEAF: Duration = Duration::from_secs(3);
 
 /// How often that is looked at, and how often whether a unit has read its log.
-const GLANCE: Duration = Duration::from_millis(20);
-const SHORT: Duration = Duration::from_millis(1);
+pub(super) const GLANCE: Duration = Duration::from_millis(20);
+pub(super) const SHORT: Duration = Duration::from_millis(1);
 
 /// The record by which the log has a job as it was checked here; `number` is that of its text.
 ///
@@ -112,7 +113,33 @@ impl Asked {
         Self { member, bus, board, check, partitions, texts: Mutex::default() }
     }
 
-    fn texts(&self, job: &Name, state: &State) -> Arc<Texts> {
+    pub(super) fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// A unit that runs here.
+    pub(super) fn unit(&self, of: &UnitName) -> Option<Arc<Unit>> {
+        self.board.unit(of)
+    }
+
+    /// Where the log of a unit ends.
+    ///
+    /// # Errors
+    /// If no broker says.
+    pub(super) fn end_of(&self, of: &UnitName) -> Result<u64, BusError> {
+        let topic = stage_topic(&self.member.options().prefix, of.job.as_str(), of.stage.as_str());
+        let log = TopicPartition::new(topic, i32::try_from(of.partition).unwrap_or(i32::MAX));
+        Ok(u64::try_from(self.bus.bounds(&log)?.end).unwrap_or(0))
+    }
+
+    /// Whether this node has read its own beat lately: one that has not may have lost its units.
+    pub(super) fn hears_itself(&self) -> bool {
+        let now = self.member.clock().read().steady;
+        let me = &self.member.process().name;
+        self.member.with_heard(|heard| heard.age(me, now)).is_some_and(|age| age <= DEAF)
+    }
+
+    pub(super) fn texts(&self, job: &Name, state: &State) -> Arc<Texts> {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         texts.retain(|name, _| name == job || state.jobs().any(|(known, _)| known == name));
         let make = || texts_of(self.check.clone(), self.partitions);
@@ -274,9 +301,7 @@ impl Asked {
             let me = &self.member.process().name;
             match state.active(&unit) {
                 Some(active) if active == me => {
-                    let now = self.member.clock().read().steady;
-                    let beat = self.member.with_heard(|heard| heard.age(me, now));
-                    if beat.is_none_or(|age| age > DEAF) {
+                    if !self.hears_itself() {
                         return Err(later("this node has not heard of itself for some seconds"));
                     }
                     if let Some(read) = self.read(&unit, operator, query, key) {
@@ -336,12 +361,12 @@ impl Asked {
         key: &[KeyOf],
     ) -> Option<Result<Present, NotDone>> {
         let unit = self.board.unit(of)?;
-        let topic = stage_topic(&self.member.options().prefix, of.job.as_str(), of.stage.as_str());
-        let log = TopicPartition::new(topic, i32::try_from(of.partition).ok()?);
-        let end = match self.bus.bounds(&log) {
-            Ok(bounds) => u64::try_from(bounds.end).unwrap_or(0),
+        let end = match self.end_of(of) {
+            Ok(end) => end,
             Err(error) => {
-                return Some(Err(later(&format!("the brokers do not say where {log} ends: {error}"))));
+                return Some(Err(later(&format!(
+                    "the brokers do not say where the log of {of} ends: {error}"
+                ))));
             }
         };
         let since = Instant::now();

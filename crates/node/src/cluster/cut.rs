@@ -560,7 +560,22 @@ impl StageCut {
         sinks.filter(|(_, sink)| writes(sink)).map(|(place, _)| place).collect()
     }
 
-    /// The names of these.
+    /// Its sinks of type `table`: their names, what they read, and their options.
+    #[cfg(feature = "tables")]
+    pub(super) fn tables(&self) -> impl Iterator<Item = (&str, &Schema, &Options)> {
+        self.table_sinks().map(|sink| (&*sink.name, &sink.schema, &sink.options))
+    }
+
+    fn table_sinks(&self) -> impl Iterator<Item = &CheckedSink> {
+        self.job.sinks.iter().filter(|sink| sink.plugin.name() == "table")
+    }
+
+    /// The names of its tables.
+    pub fn table_names(&self) -> impl Iterator<Item = &str> {
+        self.table_sinks().map(|sink| &*sink.name)
+    }
+
+    /// The names of those that write to other systems.
     pub fn outside_names(&self) -> impl Iterator<Item = &str> {
         self.outside().into_iter().map(|sink| &*self.job.sinks[sink].name)
     }

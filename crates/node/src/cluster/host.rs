@@ -21,6 +21,8 @@ use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
 use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions, Carrying};
 use super::placed::{Closing, Entry, LeavingEntry, Placed, PlacedStage, crash, place_units};
+#[cfg(feature = "tables")]
+use super::tables::Gathered;
 use super::texts::Texts;
 use super::units::{UnitOptions, Units, UnitsFolder};
 use super::view::{Board, View, locator};
@@ -137,6 +139,7 @@ struct Shared {
     options: ClusterOptions,
     on_door: OnDoor,
     board: Arc<Board>,
+    asked: Arc<Asked>,
     inner: Mutex<Inner>,
     /// Of the host.
     bell: Arc<Bell>,
@@ -180,8 +183,15 @@ impl Cluster {
         make_topic(&*bus, &reply_topic(prefix, name.as_str()), 1, replication, &hour)?;
         let outside = Outside { clock: Arc::clone(&node.site().clock), ids: Arc::clone(&node.site().ids) };
         let member = Member::new(Arc::clone(&bus), options.member.clone(), outside);
-        let (inner, bell, board) = Default::default();
-        let shared = Arc::new(Shared { node, bus, member, options, on_door, board, inner, bell });
+        let (inner, bell) = Default::default();
+        let board = Arc::<Board>::default();
+        let check = node.check_options().clone();
+        let asked =
+            Asked::new(Arc::clone(&member), Arc::clone(&bus), Arc::clone(&board), check, options.partitions);
+        let asked = Arc::new(asked);
+        #[cfg(feature = "tables")]
+        node.show_cluster_tables(Arc::new(Gathered::new(Arc::clone(&asked), node.running_tables(), None)));
+        let shared = Arc::new(Shared { node, bus, member, options, on_door, board, asked, inner, bell });
         let mut cluster = Self { shared: Arc::clone(&shared), actors: Vec::new() };
         let member = &shared.member;
         let life = Life::new(Arc::clone(member), Following(Arc::clone(&shared)));
@@ -209,12 +219,16 @@ impl Cluster {
 
     /// The cluster as this node sees it, for whoever shows it; does not keep the node in the cluster.
     pub fn view(&self) -> Arc<dyn ClusterView> {
-        let Shared { member, board, options, .. } = &*self.shared;
+        let Shared { member, board, options, asked, .. } = &*self.shared;
         let snapshots = options.units.snapshots.as_ref().map(|snapshots| Arc::clone(&snapshots.counts));
-        let check = self.shared.node.check_options().clone();
-        let bus = Arc::clone(&self.shared.bus);
-        let asked = Asked::new(Arc::clone(member), bus, Arc::clone(board), check, options.partitions);
-        Arc::new(View::new(Arc::clone(member), Arc::clone(board), snapshots, asked))
+        Arc::new(View::new(
+            Arc::clone(member),
+            Arc::clone(board),
+            snapshots,
+            Arc::clone(asked),
+            #[cfg(feature = "tables")]
+            self.shared.node.running_tables(),
+        ))
     }
 
     pub fn name(&self) -> &Name {

@@ -76,7 +76,8 @@ impl Reader {
     }
 }
 
-/// What a unit has found in its partition, since its start. Relaxed throughout: figures, nothing hangs on them.
+/// What a unit has found in its partition, since its start. Figures, read and written in any order, but for `told` and
+/// `sequenced`.
 #[derive(Debug, Default)]
 pub struct InboxCounts {
     /// Rows that counted.
@@ -87,6 +88,9 @@ pub struct InboxCounts {
     pub gaps: AtomicU64,
     /// The offset of the message that is read next.
     pub position: AtomicU64,
+    /// Rows of all messages below this offset have their order numbers, which are below `sequenced`.
+    pub told: AtomicU64,
+    pub sequenced: AtomicU64,
     /// The offset after the newest message, as a broker last said; `is_known` once one has.
     pub end: AtomicU64,
     pub is_known: AtomicBool,
@@ -604,6 +608,8 @@ impl Source for Inbox {
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+        // What the poll before gave was sequenced.
+        self.counts.told.store(self.place.position.offset, Ordering::Release);
         loop {
             if self.has_met {
                 return Ok(Poll::End);
@@ -623,6 +629,8 @@ impl Source for Inbox {
             if let Some(poll) = self.next(max_bytes)? {
                 return Ok(poll);
             }
+            // None of what was read counts.
+            self.counts.told.store(self.place.position.offset, Ordering::Release);
             if self.is_held_back() {
                 return Ok(if self.is_draining { Poll::End } else { Poll::Pending });
             }
@@ -630,6 +638,7 @@ impl Source for Inbox {
     }
 
     fn sequenced(&mut self, _: &RawBlock, range: SeqRange) {
+        self.counts.sequenced.store(range.end, Ordering::Release);
         if let Some((frames, is_waited_for)) = self.told.take() {
             self.arrived.note(range, &frames, is_waited_for);
         }
@@ -647,6 +656,7 @@ impl Source for Inbox {
         }
         self.records = position.next;
         self.counts.position.store(self.place.position.offset, Ordering::Relaxed);
+        self.counts.told.store(self.place.position.offset, Ordering::Release);
         Ok(())
     }
 

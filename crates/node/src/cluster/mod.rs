@@ -39,6 +39,8 @@ mod place;
 mod placed;
 mod scatter;
 mod snapshot;
+#[cfg(feature = "tables")]
+mod tables;
 mod texts;
 mod units;
 mod view;

@@ -12,6 +12,8 @@ use thalweg_cluster::assign::explain;
 use thalweg_cluster::control::{Drain, Name, Record, Unit as UnitName};
 use thalweg_cluster::fold::{MAX_MEMBERS, Member as Seen, State};
 use thalweg_flow::JobState;
+#[cfg(feature = "tables")]
+use thalweg_types::Error;
 use thalweg_types::{Micros, Offset};
 
 use super::actor::since;
@@ -22,6 +24,8 @@ use super::inbox::InboxCounts;
 use super::member::Member;
 use super::overdue::whereabouts;
 use super::snapshot::SnapshotCounts;
+#[cfg(feature = "tables")]
+use super::tables::{Gathered, Part};
 use super::units::Unit;
 use crate::cluster_view::{
     Change, ClusterFigures, ClusterSnapshot, ClusterView, DoorFigures, FollowerSnapshot, GapSnapshot, KeyOf,
@@ -178,7 +182,9 @@ pub(super) struct View {
     board: Arc<Board>,
     /// Of the node, where it has a store.
     snapshots: Option<Arc<SnapshotCounts>>,
-    asked: Asked,
+    asked: Arc<Asked>,
+    #[cfg(feature = "tables")]
+    tables: Arc<thalweg_table::Tables>,
 }
 
 impl View {
@@ -186,9 +192,17 @@ impl View {
         member: Arc<Member>,
         board: Arc<Board>,
         snapshots: Option<Arc<SnapshotCounts>>,
-        asked: Asked,
+        asked: Arc<Asked>,
+        #[cfg(feature = "tables")] tables: Arc<thalweg_table::Tables>,
     ) -> Self {
-        Self { member, board, snapshots, asked }
+        Self {
+            member,
+            board,
+            snapshots,
+            asked,
+            #[cfg(feature = "tables")]
+            tables,
+        }
     }
 
     fn age(&self, name: &Name) -> Option<Duration> {
@@ -330,6 +344,12 @@ impl ClusterView for View {
         plan: Option<Offset>,
     ) -> Result<Present, NotDone> {
         self.asked.present(job, operator, query, key, plan)
+    }
+
+    #[cfg(feature = "tables")]
+    fn tables_of(&self, plan: Offset, partitions: &str) -> Result<Arc<dyn thalweg_table::Catalog>, Error> {
+        let part = Part::parse(plan, partitions)?;
+        Ok(Arc::new(Gathered::new(Arc::clone(&self.asked), Arc::clone(&self.tables), Some(part))))
     }
 }
 

@@ -14,6 +14,7 @@ use thalweg_types::{Class, Error};
 use super::queries::{object_of, parsed};
 use crate::app::App;
 use crate::body::{expect_text, media_type};
+use crate::elsewhere;
 use crate::error::{ApiError, Code};
 use crate::params;
 
@@ -35,7 +36,19 @@ pub(super) async fn post(app: &App, parts: &Parts, body: &mut Body) -> Result<Re
     };
     drop(held);
 
-    let chunks = tables.ask(&sql, format).await.map_err(failed)?;
+    let answer = match elsewhere::part_of(&parts.headers)? {
+        None => tables.ask(&sql, format).await,
+        Some((plan, partitions)) => {
+            let shares = app.options.shares.as_ref();
+            let cluster = app.control.cluster();
+            let (Some(shares), Some(cluster)) = (shares, cluster) else {
+                return Err(ApiError::new(Code::NotFound, "this node is in no cluster")
+                    .hint("nodes of a cluster ask each other so: clients ask without these headers"));
+            };
+            shares.ask_over(Some(cluster.tables_of(plan, &partitions)?), &sql, format).await
+        }
+    };
+    let chunks = answer.map_err(failed)?;
     let mut response = Response::new(Body::from_stream(chunks));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     Ok(response)

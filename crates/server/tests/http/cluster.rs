@@ -137,10 +137,22 @@ struct Peer {
 }
 
 fn join(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration) -> Peer {
+    join_with(bus, folder, name, patience, JOB)
+}
+
+fn join_with(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration, job: &str) -> Peer {
     let node = Arc::new(Node::builder().data_dir(folder.join(name)).workers(1).open().unwrap());
     let control = Arc::new(NodeControl::new(Arc::clone(&node)));
-    let server =
-        Server::bind("127.0.0.1:0", Arc::clone(&control) as Arc<_>, crate::client::options()).unwrap();
+    let mut options = crate::client::options();
+    #[cfg(feature = "sql")]
+    {
+        let engine = || {
+            let engine = thalweg_sql::Engine::new(node.tables().unwrap(), thalweg_sql::Limits::default());
+            Some(Arc::new(engine.unwrap().into()))
+        };
+        (options.sql, options.shares) = (engine(), engine());
+    }
+    let server = Server::bind("127.0.0.1:0", Arc::clone(&control) as Arc<_>, options).unwrap();
     let site = Site::of(server);
     let cycle = CycleSettings { every: Some(Duration::from_millis(50)), bytes: None, records: None };
     let options = ClusterOptions {
@@ -163,7 +175,7 @@ fn join(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration) -> Peer 
         DoorEvent::Closed => doors.remove(job),
     });
     let cluster = Cluster::join(Arc::clone(&node), Arc::new(bus.clone()), options, on_door).unwrap();
-    let job = JobFile::parse("pay.yaml", JOB, &[]).and_then(|file| file.check(node.check_options()));
+    let job = JobFile::parse("pay.yaml", job, &[]).and_then(|file| file.check(node.check_options()));
     cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap();
     control.show_cluster(cluster.view());
     control.set_readiness(Readiness::Ready);
@@ -420,4 +432,125 @@ fn jobs_queries_and_present_values_are_asked_of_any_node() {
         JOB.replace("partition_by: [card]", "partition_by: [t]").replace("GROUP BY card", "GROUP BY t");
     b.put(&other_key).expect_error(400, "invalid_request");
     assert_eq!(b.send(3..4).status, 200);
+}
+
+/// The first value that a query gives.
+#[cfg(feature = "sql")]
+fn asked(peer: &Peer, sql: &str) -> Result<i64, String> {
+    let reply = peer.site.post_as("/v1/sql?format=csv", "text/plain", sql);
+    if reply.status != 200 {
+        return Err(format!("{}: {}", reply.status, reply.body));
+    }
+    let row = reply.body.lines().nth(1).ok_or_else(|| reply.body.clone())?;
+    row.split(',').next().and_then(|cell| cell.parse().ok()).ok_or_else(|| reply.body.clone())
+}
+
+/// A query that rollups answer for what is sealed here.
+#[cfg(feature = "sql")]
+const IN_ROLLUPS: &str =
+    "SELECT count(*) FROM rows WHERE t >= '2023-11-14T22:00:00' AND t < '2023-11-14T23:00:00'";
+
+#[cfg(feature = "sql")]
+#[test]
+fn tables_are_read_whole_on_any_node_whatever_moves() {
+    let rollups = "rollups: { hours: { every: 1h, by: [card] } }";
+    let tables = format!(
+        "sinks:
+  out: {{ type: 'null', input: features }}
+  rows: {{ type: table, input: features, time: t, seal_every: 200ms, {rollups} }}
+"
+    );
+    let job = JOB.replace("sinks: { out: { type: 'null', input: features } }\n", &tables);
+    assert_ne!(job, JOB);
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let patience = Duration::from_secs(30);
+    let join = |name: &str| join_with(&bus, folder.path(), name, patience, &job);
+    let (a, b) = (join("a"), join("b"));
+    eventually("units on both", || b.units_of("a") == 4 && a.units_of("b") == 4);
+    eventually("b has a door", || b.send(0..40).status == 200);
+    let first = asked(&a, "SELECT count(*) FROM rows").unwrap();
+    assert_eq!(first % 40, 0);
+    let mut sent = first;
+    let mut send = |peer: &Peer| {
+        assert_eq!(peer.send(0..40).status, 200);
+        sent += 40;
+        sent
+    };
+    // A reply may come before its row is in the table, by moments.
+    let holds = |sql: &str, expected: i64| {
+        let start = Instant::now();
+        while [&a, &b].into_iter().any(|peer| asked(peer, sql) != Ok(expected)) {
+            let said = (asked(&a, sql), asked(&b, sql));
+            assert!(start.elapsed() < LIMIT, "{sql}: expected {expected}, got {said:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    for peer in [&a, &b] {
+        let sent = send(peer);
+        holds("SELECT count(*) FROM rows", sent);
+        holds("SELECT count(*) FROM pay.rows WHERE card = 'card 7'", sent / 40);
+        holds("SELECT max(\"q.c\") FROM rows", sent / 40);
+        holds("SELECT count(DISTINCT card) FROM rows", 40);
+        holds("SELECT count(*) FROM rows WHERE t >= '2023-11-14T22:00:00' AND t < '2023-11-15'", sent);
+        holds("SELECT count(*) FROM rows WHERE t >= '2023-11-14T23:00:00'", 0);
+        holds("SELECT sum(n) FROM (SELECT card, count(*) AS n FROM rows GROUP BY card)", sent);
+    }
+    // Rows that came before are sealed once others come.
+    let sealed = send(&a);
+    holds("SELECT count(*) FROM rows", sealed);
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = send(&b);
+    holds("SELECT count(*) FROM rows", sent);
+    let rolled = "SELECT sum(_rows) FROM rows__hours";
+    eventually("rollups have all that was sealed", || {
+        let [one, other] = [&a, &b].map(|peer| asked(peer, rolled));
+        one == other && one.is_ok_and(|rows| (sealed..=sent).contains(&rows))
+    });
+    let explained = a.site.post_as("/v1/sql?format=csv", "text/plain", &format!("EXPLAIN {IN_ROLLUPS}"));
+    for part in ["rows[hours]", "rows[groups elsewhere]"] {
+        assert!(explained.body.contains(part), "{part}: {}", explained.body);
+    }
+    holds(IN_ROLLUPS, sent);
+    // What has no text for other nodes is computed here, of their rows.
+    let each = "SELECT sum(n) FROM (SELECT length(card) AS l, count(*) AS n FROM rows GROUP BY 1)";
+    holds(each, sent);
+    let by_hour = "SELECT sum(n) FROM (SELECT date_trunc('hour', t) AS h, card, count(*) AS n, \
+        count(*) FILTER (WHERE card LIKE 'card 1%') AS m FROM rows WHERE card <> 'card 0' GROUP BY 1, 2)";
+    holds(by_hour, sent / 40 * 39);
+    // Nothing is written any more: each answer is the whole, while units go to b and back.
+    let node = |what: &str| match what {
+        "drain" => a.site.post("/v1/cluster/nodes/a/drain", "").status,
+        _ => a.site.delete("/v1/cluster/nodes/a/drain").status,
+    };
+    let mut answers = 0;
+    for (what, units) in [("drain", 8), ("undo", 4)] {
+        assert_eq!(node(what), 200);
+        let mut is_settled = false;
+        eventually(what, || {
+            for peer in [&a, &b] {
+                match asked(peer, "SELECT count(*) FROM rows") {
+                    Ok(count) => {
+                        assert_eq!(count, sent);
+                        answers += 1;
+                    }
+                    Err(error) => assert!(error.starts_with("503"), "{error}"),
+                }
+            }
+            let was_settled = std::mem::replace(&mut is_settled, a.units_of("b") == units);
+            is_settled && was_settled
+        });
+        holds("SELECT count(*) FROM rows", sent);
+    }
+    assert!(answers > 0);
+    let c = join("c");
+    eventually("c has units", || c.units_of("c") >= 2);
+    eventually("c has all rows", || asked(&c, "SELECT count(*) FROM rows") == Ok(sent));
+    // Whoever asks for a part by a plan that is another one by now is refused.
+    let part = |header: &str| {
+        let headers = format!("content-type: text/plain\r\n{header}");
+        a.site.call("POST", "/v1/sql", &headers, b"SELECT count(*) FROM rows")
+    };
+    part("thalweg-plan: 1\r\nthalweg-partitions: features:0\r\n").expect_error(503, "unavailable");
+    part("thalweg-plan: 1\r\nthalweg-partitions: features\r\n").expect_error(400, "invalid_request");
+    part("thalweg-partitions: features:0\r\n").expect_error(400, "invalid_request");
 }

@@ -515,6 +515,11 @@ impl ClusterView for FakeCluster {
     ) -> Result<cluster_view::Present, NotDone> {
         panic!("the control of these tests has queries of its own")
     }
+
+    #[cfg(feature = "sql")]
+    fn tables_of(&self, _: Offset, text: &str) -> Result<Arc<dyn thalweg_table::Catalog>, Error> {
+        Err(Error::user(format!("no part {text:?}")))
+    }
 }
 
 /// A job with something in every field.

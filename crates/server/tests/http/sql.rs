@@ -59,6 +59,7 @@ fn snapshot(name: &TableName, rows: RecordBatch) -> Snapshot {
         complete_from: None,
         fresh: vec![rows],
         rollups: vec![],
+        elsewhere: vec![],
     }
 }
 

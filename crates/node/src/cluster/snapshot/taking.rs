@@ -5,7 +5,7 @@
 //! the length at this moment is taken, and no byte after it is read: bytes that the commit names do not change, and a file
 //! that is written whole under its name is another file under the second one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use thalweg_types::Error;
 
 use super::lineage::Lineage;
 use super::manifest::Hash;
-use super::upload::Upload;
+use super::upload::{Upload, state_of};
 use super::{Snapshots, locked};
 use crate::cluster::inbox::InboxCounts;
 use crate::cluster::place::Place;
@@ -152,16 +152,52 @@ impl UnitSnapshots {
     }
 }
 
+/// How often all is named anew as tables change meanwhile, which takes them minutes.
+const ATTEMPTS: usize = 5;
+
 /// Names all files of `folder` in `into`, which is made anew.
+///
+/// The keeper of a table seals, merges and drops files on a thread of its own, and says so in the table's manifest before it
+/// removes any: what was named while all manifests stayed as they were belongs together.
 pub(super) fn take(folder: &Path, into: &Path) -> io::Result<Vec<TakenFile>> {
-    match fs::remove_dir_all(into) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
+    let mut manifests = manifests_of(folder)?;
+    for _ in 0..ATTEMPTS {
+        match fs::remove_dir_all(into) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut files = Vec::new();
+        take_folder(folder, into, "", &mut files)?;
+        let now = manifests_of(folder)?;
+        if now == manifests {
+            files.sort_by(|one, other| one.name.cmp(&other.name));
+            return Ok(files);
+        }
+        manifests = now;
     }
-    let mut files = Vec::new();
-    take_folder(folder, into, "", &mut files)?;
-    files.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(files)
+    Err(io::Error::other(format!(
+        "tables in {folder:?} changed while their files were named, {ATTEMPTS} times"
+    )))
+}
+
+/// How the manifests of all tables are.
+fn manifests_of(folder: &Path) -> io::Result<BTreeMap<PathBuf, FileState>> {
+    let tables = match fs::read_dir(folder.join("tables")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        tables => tables?,
+    };
+    let mut manifests = BTreeMap::new();
+    for table in tables {
+        let path = table?.path().join("manifest");
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            about => {
+                let state = state_of(&path, about?.len())?;
+                manifests.insert(path, state);
+            }
+        }
+    }
+    Ok(manifests)
 }
 
 fn take_folder(folder: &Path, into: &Path, above: &str, files: &mut Vec<TakenFile>) -> io::Result<()> {

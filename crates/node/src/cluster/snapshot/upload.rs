@@ -184,7 +184,7 @@ impl Upload {
 }
 
 /// What a file is known by, of which `bytes` are taken.
-fn state_of(path: &std::path::Path, bytes: u64) -> io::Result<FileState> {
+pub(super) fn state_of(path: &std::path::Path, bytes: u64) -> io::Result<FileState> {
     let about = fs::metadata(path)?;
     Ok(FileState { inode: about.ino(), bytes, modified: (about.mtime(), about.mtime_nsec()) })
 }
