@@ -14,6 +14,7 @@ mod leaving;
 mod pushed;
 mod writing;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
@@ -55,6 +56,17 @@ fn sink(broker: &str, name: &str, topic: &str, delivery: &str) -> String {
     format!(
         "  {name}: {{ type: kafka, input: features, brokers: \"{broker}\", topic: {topic}, key: tx, delivery: {delivery} }}\n"
     )
+}
+
+/// Rows of a sink, whose name is `JOB/SINK`, by what the headers say: each position once, and always with the same row.
+fn by_position(rows: Vec<(String, Value)>, sink: &str) -> Vec<Value> {
+    let mut kept: BTreeMap<String, Value> = BTreeMap::new();
+    for (headers, row) in rows {
+        assert!(headers.contains(&format!("thalweg-sink:{sink}/")), "{headers}");
+        let first = kept.entry(headers).or_insert_with(|| row.clone());
+        assert_eq!(*first, row, "rows of one position are one row");
+    }
+    kept.into_values().collect()
 }
 
 /// The JSON object in a reply.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::super::{eventually, lasting_port, signal};
 use super::super::{Place, broker, read, read_all, run, tool, topic};
-use super::{Node, job_file, object_in, post, sink, writing_to};
+use super::{Node, by_position, job_file, object_in, post, sink, writing_to};
 
 const SOURCE: &str = "lateness: 1h, id: tx, dedup: 1h, \
     schema: { tx: string, ts: timestamp(ms), card: string, shop: string }";
@@ -144,12 +144,6 @@ fn what_a_job_writes_comes_once_whoever_is_killed_or_leaves() {
     assert!(cluster.answered.len() as u64 > PAYMENTS / 2);
     let sent = read_all(&broker(), &once).into_iter().map(|(_, value)| value);
     assert_once(&cluster.answered, sent, "transactions");
-    let rows = read(&doubled, rows_of(&doubled));
-    let mut by_position: BTreeMap<String, Value> = BTreeMap::new();
-    for (headers, value) in rows {
-        assert!(headers.contains(&format!("thalweg-sink:{}/marked/", cluster.job)), "{headers}");
-        let same = by_position.entry(headers).or_insert_with(|| value.clone());
-        assert_eq!(*same, value, "rows of one position are one row");
-    }
-    assert_once(&cluster.answered, by_position.into_values(), "positions");
+    let rows = by_position(read(&doubled, rows_of(&doubled)), &format!("{}/marked", cluster.job));
+    assert_once(&cluster.answered, rows.into_iter(), "positions");
 }

@@ -1,5 +1,6 @@
 //! Clients that send each payment again until it is answered, and check what answers say.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use thalweg_harness::random::Random;
 
 use super::super::post;
@@ -341,16 +343,19 @@ impl Clients {
         Duration::from_millis(self.longest.swap(0, Ordering::Relaxed))
     }
 
+    /// All that were sent.
+    fn payments(&self) -> impl Iterator<Item = Payment> {
+        let (loads, probes) = (self.next.load(Ordering::Relaxed), self.next_probe.load(Ordering::Relaxed));
+        (0..loads).chain(PROBES..probes).map(|number| Payment::new(self.seed, number))
+    }
+
     /// Compares one more payment of each card and shop with all that were sent, once all are answered.
     pub(super) fn recount(&self) {
         self.assert_right();
         let mut recount = Recount::default();
-        let (loads, probes) = (self.next.load(Ordering::Relaxed), self.next_probe.load(Ordering::Relaxed));
-        for number in (0..loads).chain(PROBES..probes) {
-            recount.add(&Payment::new(self.seed, number));
-        }
+        self.payments().for_each(|payment| recount.add(&payment));
         let counts = self.counts();
-        assert_eq!(counts.answered, loads + probes - PROBES, "payments are answered once each");
+        assert_eq!(counts.answered, self.payments().count() as u64, "payments are answered once each");
         // Of a card and of a shop.
         assert_eq!(counts.checked, 2 * counts.answered, "answers are checked");
         let mut random = Random::new(self.seed).of("recount", 0);
@@ -362,6 +367,78 @@ impl Clients {
             let expected: Option<(Total, Total)> = Some(recount.of(&payment));
             let found = answer.map(|answer| (answer.by_card, answer.by_shop));
             assert_eq!(found, expected, "seed {}: {}: card and shop", self.seed, payment.record());
+        }
+    }
+
+    /// Compares rows that were written with all payments that were sent: each has one that is not of a repeated one, and
+    /// those of a card, and of a shop, count from one on. `rows` are asked for until they are all there.
+    pub(super) fn recount_rows(&self, what: &str, rows: impl Fn() -> Vec<Value>) {
+        let begun = Instant::now();
+        let payments: Vec<Payment> = self.payments().collect();
+        let found = loop {
+            let mut found: BTreeMap<u64, Vec<Answer>> = BTreeMap::new();
+            for row in rows() {
+                let read = Answer::of_row(self.seed, &row);
+                let (number, answer) = read.unwrap_or_else(|error| panic!("{what}: {error}"));
+                if !answer.is_duplicate {
+                    found.entry(number).or_default().push(answer);
+                }
+            }
+            if payments.iter().all(|payment| found.contains_key(&payment.number)) || begun.elapsed() > LIMIT {
+                break found;
+            }
+        };
+        let wrong = payments.iter().filter_map(|payment| {
+            let rows = found.get(&payment.number).map_or(0, Vec::len);
+            (rows != 1).then(|| format!("{}: {rows} rows", payment.record()))
+        });
+        let wrong: Vec<String> = wrong.collect();
+        let few: Vec<&String> = wrong.iter().take(5).collect();
+        assert!(
+            wrong.is_empty(),
+            "seed {}: {what}: {} of {} payments have not one row after {LIMIT:?}: {few:#?}",
+            self.seed,
+            wrong.len(),
+            payments.len()
+        );
+        assert_eq!(found.len(), payments.len(), "{what}: payments that nobody sent");
+        let of = |key: fn(&Payment) -> usize, total: fn(&Answer) -> Total| {
+            let mut counts: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+            for payment in &payments {
+                counts.entry(key(payment)).or_default().push(total(&found[&payment.number][0]).count);
+            }
+            for (key, mut counts) in counts {
+                counts.sort_unstable();
+                let expected: Vec<u64> = (1..=counts.len() as u64).collect();
+                assert_eq!(counts, expected, "seed {}: {what}: counts of key {key}", self.seed);
+            }
+        };
+        of(|payment| payment.card, |answer| answer.by_card);
+        of(|payment| payment.shop, |answer| answer.by_shop);
+    }
+
+    /// Compares a table with all payments that were sent: `ask` gives what each node says of how many rows there are of
+    /// payments that were not repeated, of how many, and their amounts.
+    pub(super) fn recount_table(&self, ask: impl Fn(&str) -> Vec<Option<Value>>) {
+        let sql = "SELECT count(*) AS rows, count(DISTINCT tx) AS payments, sum(amount) AS amount FROM kept \
+            WHERE duplicate IS NULL";
+        let (mut count, mut amount) = (0, 0);
+        for payment in self.payments() {
+            (count, amount) = (count + 1, amount + payment.amount);
+        }
+        let expected = serde_json::json!({ "rows": count, "payments": count, "amount": amount });
+        let begun = Instant::now();
+        loop {
+            let found = ask(sql);
+            if found.iter().all(|found| found.as_ref() == Some(&expected)) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < LIMIT,
+                "seed {}: a table after {LIMIT:?}: expected {expected} of each node, got {found:?}",
+                self.seed
+            );
+            thread::sleep(Duration::from_secs(1));
         }
     }
 

@@ -12,8 +12,8 @@ use thalweg_harness::random::Random;
 use thalweg_harness::service::kafka::Broker;
 
 use super::super::super::super::{eventually, lasting_port};
-use super::super::super::Place;
-use super::super::{Node, call, object_in};
+use super::super::super::{Place, TOPICS, read_all, run, tool_at};
+use super::super::{Node, call, object_in, sink, writing_to};
 use super::clients::{Clients, Counts};
 use super::payments;
 
@@ -110,8 +110,17 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn start() -> Self {
         let job = format!("pay{}", std::process::id());
-        let place = Place::with(&[("job.yaml", &payments::job(&job))]);
+        let place = Place::with(&[]);
         let broker = Broker::start(place.path()).expect("a broker");
+        let sinks = [("once", "transactions"), ("marked", "positions")]
+            .map(|(topic, delivery)| sink(&broker.address(), topic, topic, delivery))
+            .concat();
+        let sinks = format!("{sinks}  kept: {{ type: table, input: features, time: ts, seal_every: 5s }}\n");
+        place.write("job.yaml", writing_to(&payments::job(&job), &sinks).as_bytes());
+        for topic in ["once", "marked"] {
+            let arguments = ["--create", "--topic", topic, "--partitions", "3"];
+            run(tool_at(&broker.address(), TOPICS, &arguments));
+        }
         let mut scene = Self { nodes: BTreeMap::new(), broker, job, place };
         for name in NAMES {
             scene.launch(name, lasting_port());
@@ -125,6 +134,26 @@ impl Scene {
 
     pub(super) fn ports(&self) -> Vec<u16> {
         self.nodes.values().map(|node| node.port).collect()
+    }
+
+    /// Rows of a topic, and the headers before them.
+    pub(super) fn rows(&self, topic: &str) -> Vec<(String, Value)> {
+        read_all(&self.broker.address(), topic)
+    }
+
+    /// What SQL says on each node.
+    pub(super) fn ask_all(&self, sql: &str) -> Vec<Option<Value>> {
+        let ask = |name: &&str| {
+            let port = self.nodes[*name].port;
+            let (status, text) =
+                call("POST", port, "/v1/sql?format=ndjson", sql, Duration::from_secs(30)).ok()?;
+            if status != 200 {
+                super::say(format_args!("disturbed: node {name}: {status} {text}"));
+                return None;
+            }
+            object_in(&text)
+        };
+        NAMES.iter().map(ask).collect()
     }
 
     fn launch(&mut self, name: &'static str, port: u16) {

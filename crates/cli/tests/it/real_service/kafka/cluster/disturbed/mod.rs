@@ -4,7 +4,8 @@
 //! Clients send a payment again, with the same id and to any node, until somebody answers it. Every answer on the way is
 //! held against what was known before its request left and what had been sent when it came ([`clients`]). When the last
 //! fault is over and all payments are answered, one more payment of each card and shop is compared with a recount
-//! ([`payments`]). A run in which a fault did not happen, or no answer was checked, fails.
+//! ([`payments`]), and so are the rows that the job wrote to two topics, by transactions and with positions, and those of
+//! a table, as each node answers SQL. A run in which a fault did not happen, or no answer was checked, fails.
 //!
 //! `THALWEG_SECONDS` is how long faults go on: each comes once at least, and all of them in another order in the next lap.
 //! `THALWEG_SEED` decides payments, their clients, the order of faults, the nodes that they hit and their moments. A seed
@@ -22,6 +23,7 @@ use thalweg_harness::random::Random;
 
 use self::clients::Clients;
 use self::faults::{Episode, FAULTS, Scene};
+use super::by_position;
 
 /// Payments a second that clients try to send, each of them one after the other.
 const RATE: u32 = 200;
@@ -76,6 +78,10 @@ fn every_payment_that_is_answered_counts_once_whatever_happens_to_nodes_and_brok
         assert!(episodes.iter().any(|episode: &Episode| episode.fault == fault), "{fault:?} did not come");
     }
     clients.recount();
+    let sink = format!("{}/marked", scene.job());
+    clients.recount_table(|sql| scene.ask_all(sql));
+    clients.recount_rows("transactions", || scene.rows("once").into_iter().map(|(_, row)| row).collect());
+    clients.recount_rows("positions", || by_position(scene.rows("marked"), &sink));
     say(clients.summary());
     scene.end();
 }

@@ -35,7 +35,7 @@ pub(super) struct Payment {
     pub(super) number: u64,
     pub(super) card: usize,
     pub(super) shop: usize,
-    amount: u64,
+    pub(super) amount: u64,
 }
 
 impl Payment {
@@ -90,21 +90,31 @@ pub(super) struct Answer {
 impl Answer {
     /// Of a payment; the error is the text.
     pub(super) fn read(payment: &Payment, text: &str) -> Result<Self, String> {
-        let read = || -> Option<Self> {
-            let answer = object_in(text)?;
-            let is_of_it = answer["tx"] == format!("t{}", payment.number)
-                && answer["card"] == format!("c{}", payment.card)
-                && answer["shop"] == format!("s{}", payment.shop)
-                && answer["amount"] == payment.amount;
-            let is_late = answer.get("late").is_some_and(|late| !late.is_null());
-            (is_of_it && !is_late).then_some(())?;
-            Some(Self {
-                by_card: Total::of(&answer, "by_card")?,
-                by_shop: Total::of(&answer, "by_shop")?,
-                is_duplicate: answer.get("duplicate").is_some_and(|duplicate| !duplicate.is_null()),
-            })
-        };
+        let read = || Self::in_object(payment, &object_in(text)?);
         read().ok_or_else(|| format!("expected an answer to {}, got {text:?}", payment.record()))
+    }
+
+    /// Of a row that was written, whose payment is the one of this number for `seed`; the error is the row.
+    pub(super) fn of_row(seed: u64, row: &Value) -> Result<(u64, Self), String> {
+        let read = || {
+            let number = row["tx"].as_str()?.strip_prefix('t')?.parse().ok()?;
+            Some((number, Self::in_object(&Payment::new(seed, number), row)?))
+        };
+        read().ok_or_else(|| format!("expected a row of a payment, got {row}"))
+    }
+
+    fn in_object(payment: &Payment, answer: &Value) -> Option<Self> {
+        let is_of_it = answer["tx"] == format!("t{}", payment.number)
+            && answer["card"] == format!("c{}", payment.card)
+            && answer["shop"] == format!("s{}", payment.shop)
+            && answer["amount"] == payment.amount;
+        let is_late = answer.get("late").is_some_and(|late| !late.is_null());
+        (is_of_it && !is_late).then_some(())?;
+        Some(Self {
+            by_card: Total::of(answer, "by_card")?,
+            by_shop: Total::of(answer, "by_shop")?,
+            is_duplicate: answer.get("duplicate").is_some_and(|duplicate| !duplicate.is_null()),
+        })
     }
 }
 
