@@ -139,9 +139,11 @@ impl PlacedStage {
         self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
         for unit in units {
             let name = name(unit.partition);
-            // One that has only met another text is opened again at once.
             if unit.job.state().is_final() {
-                if !self.units.is_restoring(unit.partition) && !unit.goes_on() {
+                // One that has only met another text is opened again at once, and one that goes elsewhere was told to end.
+                let partition = unit.partition;
+                let is_told = self.leaving.contains_key(&partition) || self.ending.contains_key(&partition);
+                if !is_told && !self.units.is_restoring(partition) && !unit.goes_on() {
                     trouble.insert(name);
                 }
                 self.loads.remove(&unit.partition);
