@@ -525,8 +525,13 @@ fn tables_are_read_whole_on_any_node_whatever_moves() {
     let mut answers = 0;
     for (what, units) in [("drain", 8), ("undo", 4)] {
         assert_eq!(node(what), 200);
-        let mut is_settled = false;
+        let (mut is_settled, start) = (false, Instant::now());
         eventually(what, || {
+            assert!(
+                start.elapsed() < LIMIT / 2,
+                "{what}: units are not where they should be: {:#}",
+                a.cluster()
+            );
             for peer in [&a, &b] {
                 match asked(peer, "SELECT count(*) FROM rows") {
                     Ok(count) => {

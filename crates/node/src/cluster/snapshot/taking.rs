@@ -269,4 +269,48 @@ mod tests {
         assert_eq!(&content("commit.log")[..5], "first", "up to the length that it had");
         assert_eq!((content("tasks/0/a"), content("c")), ("one".to_owned(), "x".to_owned()));
     }
+
+    #[test]
+    fn what_is_taken_of_a_table_is_what_its_manifest_names() {
+        let root = tempfile::tempdir().unwrap();
+        let (unit, taking) = (root.path().join("unit"), root.path().join("taking"));
+        let table = unit.join("tables/rows");
+        let rows = table.join("rows/2026-11-29");
+        fs::create_dir_all(&rows).unwrap();
+        let file = |number: u32| rows.join(format!("{number:08}.parquet"));
+        fs::write(file(0), "rows").unwrap();
+        fs::write(table.join("manifest"), "0").unwrap();
+        let is_over = AtomicBool::new(false);
+        let (mut taken, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // As a keeper merges: the new file, the manifest, and then the old one goes.
+                let mut manifest = fs::File::options().append(true).open(table.join("manifest")).unwrap();
+                for number in 0.. {
+                    fs::write(file(number + 1), "rows").unwrap();
+                    manifest.write_all(format!(" {}", number + 1).as_bytes()).unwrap();
+                    fs::remove_file(file(number)).unwrap();
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_micros(300));
+                }
+            });
+            while taken < 200 {
+                let Ok(files) = take(&unit, &taking) else {
+                    refused += 1;
+                    continue;
+                };
+                taken += 1;
+                let length = |name: &str| files.iter().find(|file| file.name == name).map(|file| file.bytes);
+                let bytes = length("tables/rows/manifest").unwrap() as usize;
+                let manifest = fs::read(taking.join("tables/rows/manifest")).unwrap();
+                let named = String::from_utf8(manifest[..bytes].to_vec()).unwrap();
+                let newest: u32 = named.rsplit(' ').next().unwrap().parse().unwrap();
+                let name = format!("tables/rows/rows/2026-11-29/{newest:08}.parquet");
+                assert!(length(&name).is_some(), "{name} is not among {files:?} (after {refused} refusals)");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
 }
