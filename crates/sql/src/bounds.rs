@@ -6,7 +6,7 @@
 use arrow_schema::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::Between;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, lit};
 use thalweg_types::Micros;
 
 /// Times `from <= t < to`; open ends are the ends of the type.
@@ -22,6 +22,35 @@ impl Bounds {
     /// Nanoseconds of a file's times, which are rounded down to microseconds.
     pub(crate) fn of_file(first: Micros, last: Micros) -> Bounds {
         Bounds { from: i128::from(first) * 1_000, to: (i128::from(last) + 1) * 1_000 }
+    }
+
+    /// They as a condition on a column of this type; `None` where they say nothing of it.
+    pub(crate) fn condition(self, time: &Expr, data_type: &DataType) -> Option<Expr> {
+        let DataType::Timestamp(unit, zone) = data_type else { return None };
+        // The first value at or after an instant; none where the column's type ends before it.
+        let at = |instant: i128| {
+            let value = instant.div_euclid(nanos(*unit)) + i128::from(instant.rem_euclid(nanos(*unit)) != 0);
+            let value = Some(i64::try_from(value).ok()?);
+            let zone = zone.clone();
+            let value = match unit {
+                TimeUnit::Second => ScalarValue::TimestampSecond(value, zone),
+                TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(value, zone),
+                TimeUnit::Microsecond => ScalarValue::TimestampMicrosecond(value, zone),
+                TimeUnit::Nanosecond => ScalarValue::TimestampNanosecond(value, zone),
+            };
+            Some(Expr::Literal(value, None))
+        };
+        let from = match at(self.from) {
+            _ if self.from == Self::ALL.from => None,
+            Some(value) => Some(time.clone().gt_eq(value)),
+            None => (self.from > 0).then(|| lit(false)),
+        };
+        let to = match at(self.to) {
+            _ if self.to == Self::ALL.to => None,
+            Some(value) => Some(time.clone().lt(value)),
+            None => (self.to < 0).then(|| lit(false)),
+        };
+        from.into_iter().chain(to).reduce(Expr::and)
     }
 
     pub(crate) fn is_empty(self) -> bool {

@@ -4,6 +4,7 @@
 //! commit record names how much of which files counts; rows after that are dropped when the job goes on, and are
 //! written again.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +22,8 @@ use crate::open::{Opened, open};
 use crate::position::{Extent, Position};
 use crate::rollup::RollupPlan;
 use crate::spec::Spec;
-use crate::table::{Frozen, Place, Table};
-use crate::{Rollup, Snapshot, TableName, Tables, failed, folder};
+use crate::table::{Frozen, Place, Table, rollup_of};
+use crate::{Snapshot, TableName, Tables, failed, folder};
 
 /// Rows and bytes that gather in memory before they are written; a cycle marker finds no more than that.
 const PENDING_ROWS: usize = 16 << 10;
@@ -187,10 +188,7 @@ impl SinkPlugin for TablePlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let spec = Spec::read(&context.options).map_err(|mistakes| {
-            mistakes.into_iter().next().map_or(Error::internal("no mistake"), |one| one.error)
-        })?;
-        let (columns, plans) = plan(&context.schema, &spec).map_err(|(_, error)| error)?;
+        let (spec, columns, plans) = planned(&context.schema, &context.options)?;
         let name = TableName { job: context.job.to_string(), table: context.name.to_string() };
         let dir = context.data_dir.join("tables").join(&name.table);
         let (clock, report) = (Arc::clone(self.tables.clock()), context.report.clone());
@@ -232,16 +230,8 @@ impl SinkPlugin for TablePlugin {
 /// # Errors
 /// Of class user, where they make no table.
 pub fn empty(name: TableName, schema: &Schema, options: &Options) -> Result<Snapshot, Error> {
-    let spec = Spec::read(options).map_err(|mistakes| {
-        mistakes.into_iter().next().map_or(Error::internal("no mistake"), |one| one.error)
-    })?;
-    let (columns, plans) = plan(schema, &spec).map_err(|(_, error)| error)?;
-    let rollup = |plan: RollupPlan| Rollup {
-        schema: Arc::clone(&plan.schema),
-        spec: plan.spec,
-        files: Vec::new(),
-        complete_from: None,
-    };
+    let (_, columns, plans) = planned(schema, options)?;
+    let rollup = |plan: &RollupPlan| rollup_of(plan, &BTreeMap::new(), &BTreeMap::new());
     Ok(Snapshot {
         name,
         schema: Arc::clone(columns.schema().arrow()),
@@ -249,9 +239,18 @@ pub fn empty(name: TableName, schema: &Schema, options: &Options) -> Result<Snap
         files: Vec::new(),
         complete_from: None,
         fresh: Vec::new(),
-        rollups: plans.into_iter().map(rollup).collect(),
+        rollups: plans.iter().map(rollup).collect(),
         elsewhere: Vec::new(),
     })
+}
+
+/// A table by the options of its sink.
+fn planned(schema: &Schema, options: &Options) -> Result<(Spec, Columns, Vec<RollupPlan>), Error> {
+    let spec = Spec::read(options).map_err(|mistakes| {
+        mistakes.into_iter().next().map_or(Error::internal("no mistake"), |one| one.error)
+    })?;
+    let (columns, plans) = plan(schema, &spec).map_err(|(_, error)| error)?;
+    Ok((spec, columns, plans))
 }
 
 fn plan(schema: &Schema, spec: &Spec) -> Result<(Columns, Vec<RollupPlan>), (&'static str, Error)> {

@@ -237,7 +237,11 @@ fn files_of(files: &Files, part: &str) -> Vec<Arc<StoredFile>> {
     files
 }
 
-fn rollup_of(plan: &RollupPlan, files: &Files, complete_from: &BTreeMap<String, Micros>) -> Rollup {
+pub(crate) fn rollup_of(
+    plan: &RollupPlan,
+    files: &Files,
+    complete_from: &BTreeMap<String, Micros>,
+) -> Rollup {
     Rollup {
         spec: plan.spec.clone(),
         schema: Arc::clone(&plan.schema),

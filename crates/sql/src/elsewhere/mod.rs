@@ -83,7 +83,7 @@ pub(crate) fn scan(
         // A query that only counts rows reads no column.
         columns.push(quoted(time));
     }
-    let in_bounds = text::of_bounds(time, schema.field_with_name(time)?.data_type(), bounds);
+    let in_bounds = text::of_bounds(time, schema, bounds);
     let mut conditions = in_bounds.unwrap_or_default();
     conditions.extend(filters.iter().filter_map(|filter| text::of(filter, schema)));
     let mut sql = select(&columns, &snapshot.name.job, &table, &conditions);

@@ -5,12 +5,12 @@
 
 use std::net::Ipv6Addr;
 
-use arrow_schema::{DataType, Schema};
-use datafusion::common::ScalarValue;
+use arrow_schema::Schema;
+use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
 
-use crate::bounds::{Bounds, nanos};
+use crate::bounds::Bounds;
 
 const NANOS: i64 = 1_000_000_000;
 
@@ -18,7 +18,7 @@ const NANOS: i64 = 1_000_000_000;
 const FUNCTIONS: [&str; 7] =
     ["date_bin", "date_trunc", "family", "in_network", "ip_text", "network", "prefix"];
 
-pub(super) fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
@@ -107,32 +107,16 @@ fn time(at: i64, value: &ScalarValue) -> String {
     format!("arrow_cast({at}, '{}')", value.data_type())
 }
 
-/// Bounds as conditions on a column, which say the same; `None` where its type has no such values.
-pub(crate) fn of_bounds(name: &str, data_type: &DataType, bounds: Bounds) -> Option<Vec<String>> {
-    if bounds == Bounds::ALL {
-        return Some(Vec::new());
-    }
-    let DataType::Timestamp(unit, None) = data_type else { return None };
-    // The first value at or after an instant.
-    let of = |operator: &str, instant: i128| {
-        let value = instant.div_euclid(nanos(*unit)) + i128::from(instant.rem_euclid(nanos(*unit)) != 0);
-        let value = i64::try_from(value).ok()?;
-        // A literal of the column's type, by which files are chosen there, too.
-        Some(format!("{} {operator} arrow_cast({value}, '{data_type}')", quoted(name)))
-    };
-    let mut out = Vec::new();
-    if bounds.from != Bounds::ALL.from {
-        out.push(of(">=", bounds.from)?);
-    }
-    if bounds.to != Bounds::ALL.to {
-        out.push(of("<", bounds.to)?);
-    }
-    Some(out)
+/// Bounds as a condition on the column `time` of `schema`, which says the same; `None` where there is no text for it.
+pub(crate) fn of_bounds(time: &str, schema: &Schema, bounds: Bounds) -> Option<Vec<String>> {
+    let data_type = schema.field_with_name(time).ok()?.data_type();
+    let condition = bounds.condition(&Expr::Column(Column::new_unqualified(time)), data_type);
+    condition.iter().map(|condition| of(condition, schema)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow_schema::{Field, TimeUnit};
+    use arrow_schema::{DataType, Field, TimeUnit};
     use datafusion::prelude::{col, lit};
 
     use super::*;
@@ -183,16 +167,19 @@ mod tests {
 
     #[test]
     fn bounds_are_whole_units_and_say_the_same() {
-        let unit = DataType::Timestamp(TimeUnit::Millisecond, None);
         let all = Bounds::ALL;
-        let of = |from, to| of_bounds("ts", &unit, Bounds { from, to });
+        let of = |from, to| of_bounds("ts", &schema(), Bounds { from, to });
         assert_eq!(of(all.from, all.to), Some(vec![]));
         let texts = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
-        assert_eq!(of(1_500_000, all.to), texts(&["\"ts\" >= arrow_cast(2, 'Timestamp(ms)')"]));
+        assert_eq!(of(1_500_000, all.to), texts(&["(\"ts\" >= arrow_cast(2, 'Timestamp(ms)'))"]));
         assert_eq!(
             of(-1_000_000, 2_000_001),
-            texts(&["\"ts\" >= arrow_cast(-1, 'Timestamp(ms)')", "\"ts\" < arrow_cast(3, 'Timestamp(ms)')"])
+            texts(&[
+                "((\"ts\" >= arrow_cast(-1, 'Timestamp(ms)')) AND (\"ts\" < arrow_cast(3, 'Timestamp(ms)')))"
+            ])
         );
-        assert_eq!(of(i128::MAX / 2, all.to), None);
+        // Before and after all times that the column can have.
+        assert_eq!(of(i128::MAX / 2, all.to), texts(&["false"]));
+        assert_eq!(of(i128::MIN / 2, i128::MAX / 2), Some(vec![]));
     }
 }

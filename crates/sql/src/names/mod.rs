@@ -19,6 +19,7 @@ use datafusion::datasource::ViewTable;
 use thalweg_table::{Catalog, Snapshot, TableName};
 use thalweg_types::Error;
 
+use crate::elsewhere::text;
 use crate::fault::{self, listed, nearest};
 use crate::stored::{Part, StoredTable};
 use crate::view::{self, VIEWS};
@@ -255,5 +256,5 @@ fn written(job: &str, name: &str) -> String {
 fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    if plain { name.to_owned() } else { text::quoted(name) }
 }

@@ -87,10 +87,6 @@ struct Question {
     conditions: Vec<String>,
 }
 
-fn column_of(name: &str) -> Expr {
-    Expr::Column(datafusion::common::Column::new_unqualified(name))
-}
-
 struct Value {
     kind: Kind,
     filter: Option<Expr>,
@@ -155,14 +151,13 @@ impl Asked {
         if keys.any(DataType::is_floating) {
             return None;
         }
-        let time = schema.field_with_name(table.time()).ok()?;
-        let mut conditions = text::of_bounds(time.name(), time.data_type(), self.bounds)?;
+        let mut conditions = text::of_bounds(table.time(), &schema, self.bounds)?;
         for condition in &self.conditions {
             conditions.push(of(condition)?);
         }
         let value = |value: &Value| {
             let sum = match &value.kind {
-                Kind::Sum(column) => format!("sum({})", of(&column_of(column))?),
+                Kind::Sum(column) => format!("sum({})", text::quoted(column)),
                 Kind::Count => "count(*)".to_owned(),
             };
             Some(match &value.filter {

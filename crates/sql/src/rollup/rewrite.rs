@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_schema::{DataType, Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DataFusionError, ScalarValue, TableReference};
+use datafusion::common::{Column, DataFusionError, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::logical_expr::{
@@ -14,7 +14,7 @@ use thalweg_table::Rollup;
 
 use super::cover::Piece;
 use super::{Asked, Kind, Question};
-use crate::bounds::{Bounds, nanos};
+use crate::bounds::Bounds;
 use crate::elsewhere::Groups;
 use crate::stored::{Part, StoredTable};
 use crate::whole::sum;
@@ -176,37 +176,7 @@ fn qualified(expr: Expr, name: &TableReference) -> Result<Expr, DataFusionError>
 
 /// The bounds as a condition on the part's time.
 fn within(span: Bounds, table: &StoredTable, name: &TableReference) -> Expr {
-    let schema = &table.snapshot.schema;
-    let DataType::Timestamp(unit, zone) = schema.field(table.snapshot.time).data_type() else {
-        return lit(true);
-    };
-    let time = || Expr::Column(Column::new(Some(name.clone()), table.time()));
-    // The first value at or after an instant; none where the column's type ends before it.
-    let at = |instant: i128| {
-        let value = instant.div_euclid(nanos(*unit)) + i128::from(instant.rem_euclid(nanos(*unit)) != 0);
-        let value = i64::try_from(value).ok()?;
-        let zone = zone.clone();
-        Some(match unit {
-            TimeUnit::Second => ScalarValue::TimestampSecond(Some(value), zone),
-            TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(Some(value), zone),
-            TimeUnit::Microsecond => ScalarValue::TimestampMicrosecond(Some(value), zone),
-            TimeUnit::Nanosecond => ScalarValue::TimestampNanosecond(Some(value), zone),
-        })
-    };
-    let mut out = lit(true);
-    if span.from != i128::MIN {
-        out = match at(span.from) {
-            Some(value) => time().gt_eq(Expr::Literal(value, None)),
-            None if span.from < 0 => out,
-            None => lit(false),
-        };
-    }
-    if span.to != i128::MAX {
-        out = match at(span.to) {
-            Some(value) => out.and(time().lt(Expr::Literal(value, None))),
-            None if span.to > 0 => out,
-            None => lit(false),
-        };
-    }
-    out
+    let time = Expr::Column(Column::new(Some(name.clone()), table.time()));
+    let data_type = table.snapshot.schema.field(table.snapshot.time).data_type();
+    span.condition(&time, data_type).unwrap_or_else(|| lit(true))
 }
