@@ -3,7 +3,7 @@
 //! * [`project`]: folders of the repository, and how its programs are built.
 //! * [`process`]: signals to groups of processes, and children that end with their parent; [`serving`]: a node in one;
 //!   [`port`]: where such a process listens.
-//! * [`http`]: a client with one connection; [`service`]: databases that tests talk to.
+//! * [`http`]: a client with one connection; [`service`]: databases that tests talk to; [`way`]: connections that can be cut.
 //! * [`random`]: decisions from a seed.
 //! * [`Tally`]: what a suite came to; [`libtest`]: the same of `cargo test`.
 
@@ -16,5 +16,6 @@ pub mod random;
 pub mod service;
 pub mod serving;
 mod tally;
+pub mod way;
 
 pub use self::tally::Tally;

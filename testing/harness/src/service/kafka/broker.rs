@@ -8,6 +8,7 @@
 //! * SIGTERM: it writes everything and ends within a second, and starts in three.
 
 use std::fs::OpenOptions;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use super::super::{Found, GRACE, await_up, finish};
 use super::settings::{GUEST, Ports, Settings, USER};
 use super::{certificates, find, metadata, tool};
 use crate::process;
+use crate::way::Way;
 
 /// A broker. Its process ends when this is dropped, and its folder is deleted then. The process also ends together with
 /// the thread that started it.
@@ -74,6 +76,15 @@ impl Broker {
     /// Host and port with TLS where clients name their user.
     pub fn sasl_ssl_address(&self) -> String {
         self.ports.address(self.ports.sasl_ssl)
+    }
+
+    /// A way to it that can be cut: clients that come by that go by no other one.
+    ///
+    /// # Errors
+    /// Where there is one.
+    pub fn way(&self) -> Result<Way> {
+        let [end, begin] = self.ports.way;
+        Way::open(begin, SocketAddr::from((Ipv4Addr::LOCALHOST, end)))
     }
 
     /// That of both users, `thalweg` and `guest`.

@@ -13,12 +13,16 @@ pub(super) const USER: &str = "thalweg";
 /// May do what no access rule forbids.
 pub(super) const GUEST: &str = "guest";
 
+const WAY: &str = "WAY";
+
 /// Where it listens, as long as it exists.
 pub(super) struct Ports {
     pub(super) plain: u16,
     pub(super) sasl: u16,
     pub(super) ssl: u16,
     pub(super) sasl_ssl: u16,
+    /// As `plain`, for clients that come by a way: where that ends, and where it begins.
+    pub(super) way: [u16; 2],
     controller: u16,
 }
 
@@ -29,6 +33,7 @@ impl Ports {
             sasl: free_port()?,
             ssl: free_port()?,
             sasl_ssl: free_port()?,
+            way: [free_port()?, free_port()?],
             controller: free_port()?,
         })
     }
@@ -37,10 +42,11 @@ impl Ports {
         format!("127.0.0.1:{port}")
     }
 
-    /// Each listener is called as its protocol.
-    fn listeners(&self) -> [(&'static str, u16); 5] {
+    /// Each listener is called as its protocol, but for two.
+    fn listeners(&self) -> [(&'static str, u16); 6] {
         [
             ("PLAINTEXT", self.plain),
+            (WAY, self.way[0]),
             ("SASL_PLAINTEXT", self.sasl),
             ("SSL", self.ssl),
             ("SASL_SSL", self.sasl_ssl),
@@ -73,10 +79,11 @@ impl Settings<'_> {
             ("controller.listener.names", "CONTROLLER".to_owned()),
             ("inter.broker.listener.name", "PLAINTEXT".to_owned()),
             ("listeners", of_all(|of, name, port| format!("{name}://{}", of.ports.address(port)))),
+            ("advertised.listeners", self.advertised()),
             (
                 "listener.security.protocol.map",
                 of_all(|_, name, _| match name {
-                    "CONTROLLER" => format!("{name}:PLAINTEXT"),
+                    "CONTROLLER" | WAY => format!("{name}:PLAINTEXT"),
                     _ => format!("{name}:{name}"),
                 }),
             ),
@@ -87,6 +94,16 @@ impl Settings<'_> {
             ("ssl.truststore.location", place(CA)),
             ("ssl.client.auth", "requested".to_owned()),
         ])
+    }
+
+    /// Where clients go that have come to one of its listeners: those that came by the way go on by it.
+    fn advertised(&self) -> String {
+        let listeners = self.ports.listeners().into_iter().filter(|(name, _)| *name != "CONTROLLER");
+        let addresses = listeners.map(|(name, port)| {
+            let port = if name == WAY { self.ports.way[1] } else { port };
+            format!("{name}://{}", self.ports.address(port))
+        });
+        addresses.collect::<Vec<_>>().join(",")
     }
 
     /// Who is let in, and what they may do.
@@ -168,7 +185,7 @@ mod tests {
     use super::*;
 
     fn properties() -> BTreeMap<String, String> {
-        let ports = Ports { plain: 1, sasl: 2, ssl: 3, sasl_ssl: 4, controller: 5 };
+        let ports = Ports { plain: 1, way: [2, 7], sasl: 3, ssl: 4, sasl_ssl: 5, controller: 6 };
         let text = Settings { folder: Path::new("/f"), ports: &ports, password: "secret" }.text();
         let lines = text.lines().map(|line| line.split_once('=').unwrap());
         let lines: Vec<(String, String)> = lines.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
@@ -183,13 +200,15 @@ mod tests {
         let properties = properties();
         let protocols = &properties["listener.security.protocol.map"];
         let listeners: Vec<&str> = properties["listeners"].split(',').collect();
-        assert_eq!(listeners.len(), 5);
+        assert_eq!(listeners.len(), 6);
         for (listener, port) in listeners.iter().zip(1..) {
             let (name, address) = listener.split_once("://").unwrap();
             assert_eq!(address, format!("127.0.0.1:{port}"));
             assert!(protocols.split(',').any(|each| each.split(':').next() == Some(name)), "{name}");
         }
-        assert_eq!(properties["controller.quorum.voters"], "1@127.0.0.1:5");
+        assert_eq!(properties["controller.quorum.voters"], "1@127.0.0.1:6");
+        let advertised = "PLAINTEXT://127.0.0.1:1,WAY://127.0.0.1:7,SASL_PLAINTEXT://127.0.0.1:3";
+        assert!(properties["advertised.listeners"].starts_with(advertised));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! * `leaving`: one client, whose every answer is exact, while nodes are killed and leave.
 //! * `pushed`: records by TCP and UDP to each node.
 //! * `writing`: one client, while a job writes to topics.
-//! * `disturbed`: many clients while nodes and the broker are killed, paused and lose their data; recounted in the end.
+//! * `disturbed`: many clients while nodes and the broker are killed, paused and cut off, and lose their data; recounted in the end.
 
 #[cfg(target_os = "linux")]
 mod alike;

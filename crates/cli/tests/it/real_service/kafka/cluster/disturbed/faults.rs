@@ -10,6 +10,7 @@ use serde_json::Value;
 use thalweg_harness::process;
 use thalweg_harness::random::Random;
 use thalweg_harness::service::kafka::Broker;
+use thalweg_harness::way::{Cut, Way};
 
 use super::super::super::super::{eventually, lasting_port};
 use super::super::super::{Place, TOPICS, read_all, run, tool_at};
@@ -27,6 +28,12 @@ pub(super) enum Fault {
     Pause,
     /// SIGTERM, and a start with the same data.
     Leave,
+    /// Nothing gets from the node to the broker or back until the others have declared it dead.
+    Cut,
+    /// Nothing gets from the node to the broker, as long.
+    Mute,
+    /// Nothing gets from the broker to the node, as long.
+    Deaf,
     /// The broker hangs for eight seconds.
     Freeze,
     /// SIGKILL of the broker, and a start with the same data.
@@ -35,8 +42,18 @@ pub(super) enum Fault {
     Roll,
 }
 
-pub(super) const FAULTS: [Fault; 7] =
-    [Fault::Kill, Fault::Lose, Fault::Pause, Fault::Leave, Fault::Freeze, Fault::Crash, Fault::Roll];
+pub(super) const FAULTS: [Fault; 10] = [
+    Fault::Kill,
+    Fault::Lose,
+    Fault::Pause,
+    Fault::Leave,
+    Fault::Cut,
+    Fault::Mute,
+    Fault::Deaf,
+    Fault::Freeze,
+    Fault::Crash,
+    Fault::Roll,
+];
 
 const FROZEN: Duration = Duration::from_secs(8);
 
@@ -50,6 +67,9 @@ const SETTLED: Duration = Duration::from_millis(1_500);
 const DECLARED: Duration = Duration::from_secs(4);
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The node whose way to the broker can be cut. Its sinks write by another one.
+const BY_THE_WAY: &str = "c";
 
 /// What one fault came to.
 pub(super) struct Episode {
@@ -102,6 +122,7 @@ impl Places {
 /// Three nodes, a broker of their own, and what they write.
 pub(super) struct Scene {
     nodes: BTreeMap<&'static str, Node>,
+    way: Way,
     broker: Broker,
     job: String,
     place: Place,
@@ -121,7 +142,8 @@ impl Scene {
             let arguments = ["--create", "--topic", topic, "--partitions", "3"];
             run(tool_at(&broker.address(), TOPICS, &arguments));
         }
-        let mut scene = Self { nodes: BTreeMap::new(), broker, job, place };
+        let way = broker.way().expect("a way");
+        let mut scene = Self { nodes: BTreeMap::new(), way, broker, job, place };
         for name in NAMES {
             scene.launch(name, lasting_port());
         }
@@ -157,7 +179,9 @@ impl Scene {
     }
 
     fn launch(&mut self, name: &'static str, port: u16) {
-        let node = Node::start(&self.place, &self.broker.address(), "disturbed", name, port);
+        let by_the_way = format!("127.0.0.1:{}", self.way.port());
+        let broker = if name == BY_THE_WAY { by_the_way } else { self.broker.address() };
+        let node = Node::start(&self.place, &broker, "disturbed", name, port);
         self.nodes.insert(name, node);
     }
 
@@ -242,7 +266,13 @@ impl Scene {
         let before = self.settle(clients);
         let counts = clients.counts();
         clients.longest();
-        let name = random.pick(&NAMES);
+        let cut = match fault {
+            Fault::Cut => Some(Cut { there: true, back: true }),
+            Fault::Mute => Some(Cut { there: true, back: false }),
+            Fault::Deaf => Some(Cut { there: false, back: true }),
+            _ => None,
+        };
+        let name = if cut.is_some() { BY_THE_WAY } else { random.pick(&NAMES) };
         let other = NAMES[(NAMES.iter().position(|known| *known == name).expect("one of them") + 1) % 3];
         let away = Duration::from_millis(300) + random.time(Duration::from_secs(6));
         thread::sleep(random.time(Duration::from_millis(500)));
@@ -271,6 +301,16 @@ impl Scene {
                     });
                     thread::sleep(away);
                     process::resume(self.nodes[name].run.child());
+                    (probes, begun.elapsed())
+                }
+                Fault::Cut | Fault::Mute | Fault::Deaf => {
+                    self.way.cut(cut.expect("a cut"));
+                    let probes = scope.spawn(probes);
+                    eventually("the others declare it dead", || {
+                        (!self.members(other)?.contains(name)).then_some(())
+                    });
+                    thread::sleep(away);
+                    self.way.cut(Cut::default());
                     (probes, begun.elapsed())
                 }
                 Fault::Leave => {
