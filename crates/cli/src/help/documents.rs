@@ -25,7 +25,7 @@ pub(super) const DOCUMENTS: &[Document] = documents! {
     "http": "the HTTP interface: routes, replies, errors",
     "metrics": "what /metrics prints, what to do about it, alerts",
     "operations": "running jobs: start and stop, the data directory, crashes, limits",
-    "nodes": "one job on several nodes, over Kafka",
+    "cluster": "one job on several nodes, over Kafka",
     "reliability": "failures and their effects",
     "compatibility": "guarantees from release to release",
     "glossary": "the words of these documents",
