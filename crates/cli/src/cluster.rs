@@ -26,9 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How a job is cut for a cluster.
 ///
 /// # Errors
-/// Of class user where it cannot run there.
+/// Of class user where it cannot run there, or the file of options is wrong.
 pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<String, Error> {
     let cut = cut_for(job, address.partitions)?;
+    address.settings("check")?;
     let prefix = &address.prefix;
     let above = match cut.above.as_slice() {
         [] => "nothing but the sources".to_owned(),

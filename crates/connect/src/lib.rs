@@ -8,7 +8,7 @@ pub mod absent;
 pub mod format;
 pub mod generate;
 #[cfg(feature = "kafka")]
-mod kafka;
+pub mod kafka;
 pub mod paths;
 pub mod plugin;
 pub mod reach;

@@ -1,4 +1,4 @@
-//! How sources and sinks reach Apache Kafka: the keys that both take.
+//! How sources, sinks and nodes of a cluster reach Apache Kafka: the keys that all take.
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,8 +75,12 @@ pub(crate) const PROPERTIES: OptionSpec = OptionSpec {
     doc: "settings of the client library (librdkafka) by name, such as `{ socket.keepalive.enable: \"true\" }`; those that a guarantee depends on are refused",
 };
 
+/// The keys that say how brokers are reached, but for which they are.
+pub const CONNECTION: &[OptionSpec] =
+    &[TLS, CA, CERTIFICATE, KEY_FILE, KEY_PASSWORD, SASL, USER, PASSWORD, TOKEN, PROPERTIES];
+
 /// Mistakes in the keys of the connection.
-pub(crate) fn check_connection(options: &Options) -> Vec<Mistake> {
+pub fn check_connection(options: &Options) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     let mut wrong = |key: &str, error: Error| mistakes.push(Mistake::new(key, error));
     for broker in options.list(BROKERS.key).unwrap_or_default() {
@@ -174,7 +178,7 @@ fn properties(options: &Options) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// If a secret or a file is not there.
-pub(crate) fn settings(options: &Options, client: fmt::Arguments<'_>) -> Result<Settings, Error> {
+pub fn settings(options: &Options, client: fmt::Arguments<'_>) -> Result<Settings, Error> {
     let secret = |spec: &OptionSpec| {
         let reference = options.secret(spec.key);
         reference.map(|reference| Secret::look_up(spec.key, reference)).transpose()

@@ -1,13 +1,21 @@
-//! The address of a cluster: `kafka://HOST:PORT,HOST:PORT?replication=3&partitions=64&prefix=thalweg`.
+//! The address of a cluster: `kafka://HOST:PORT,HOST:PORT?replication=3&partitions=64&prefix=thalweg&options=kafka.yaml`.
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use thalweg_kafka::Bus;
+use thalweg_connect::Options;
+use thalweg_kafka::{Bus, KafkaBus, Settings};
 use thalweg_types::Error;
+
+use crate::job_file::connection;
 
 /// Names of a cluster's topics begin with this where its address does not say.
 const PREFIX: &str = "thalweg";
+
+/// How long a client waits at most before it connects again, in milliseconds: half a second, where the file of options does
+/// not say.
+const BACKOFF: &str = "reconnect.backoff.max.ms";
 
 /// Where the brokers of a cluster are, and what its topics are like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +27,8 @@ pub struct ClusterAddress {
     /// Partitions of stages whose job files do not say.
     pub partitions: Option<u32>,
     pub prefix: String,
+    /// A file that says how the brokers are reached: TLS, users, settings of the client.
+    pub options: Option<PathBuf>,
 }
 
 impl FromStr for ClusterAddress {
@@ -37,7 +47,8 @@ impl FromStr for ClusterAddress {
                 return Err(format!("expected HOST:PORT of a broker, got {broker:?}"));
             }
         }
-        let mut address = Self { brokers, replication: 3, partitions: None, prefix: PREFIX.to_owned() };
+        let prefix = PREFIX.to_owned();
+        let mut address = Self { brokers, replication: 3, partitions: None, prefix, options: None };
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
@@ -63,8 +74,14 @@ impl FromStr for ClusterAddress {
                     }
                     value.clone_into(&mut address.prefix);
                 }
+                "options" if value.is_empty() => {
+                    return Err("options: expected the path of a file, got \"\"".to_owned());
+                }
+                "options" => address.options = Some(value.into()),
                 other => {
-                    return Err(format!("expected replication, partitions or prefix, got {other:?}"));
+                    return Err(format!(
+                        "expected replication, partitions, prefix or options, got {other:?}"
+                    ));
                 }
             }
         }
@@ -91,16 +108,38 @@ impl ClusterAddress {
         }
     }
 
+    /// How a client of this name reaches its brokers.
+    ///
+    /// # Errors
+    /// If the file of options cannot be read, or is wrong: all mistakes in it.
+    pub fn settings(&self, client: &str) -> Result<Settings, Error> {
+        let options = match &self.options {
+            Some(path) => read_options(path)?,
+            None => Options::default(),
+        };
+        let mut settings = thalweg_connect::kafka::settings(&options, format_args!("{client}"))?;
+        settings.brokers.clone_from(&self.brokers);
+        if !settings.properties.iter().any(|(name, _)| name == BACKOFF) {
+            settings.properties.push((BACKOFF.to_owned(), "500".to_owned()));
+        }
+        Ok(settings)
+    }
+
     /// A client of its brokers. Nothing is connected to yet.
     ///
     /// # Errors
-    /// If the client refuses a setting.
+    /// As [`ClusterAddress::settings`], and if the client refuses one of them.
     pub fn bus(&self, node: &str) -> Result<Arc<dyn Bus>, Error> {
-        let mut settings = thalweg_kafka::Settings::new(self.brokers.clone());
-        settings.client_id = format!("thalweg-{node}");
-        settings.properties.push(("reconnect.backoff.max.ms".to_owned(), "500".to_owned()));
-        Ok(Arc::new(thalweg_kafka::KafkaBus::new(settings)?))
+        Ok(Arc::new(KafkaBus::new(self.settings(&format!("thalweg-{node}"))?)?))
     }
+}
+
+fn read_options(path: &Path) -> Result<Options, Error> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::user(format!("read the options of the cluster's address in {name}")).with_source(error)
+    })?;
+    connection::read(&name, &text).map_err(|mistakes| Error::user(mistakes.to_string()))
 }
 
 #[cfg(test)]
@@ -123,10 +162,32 @@ mod tests {
             ("kafka://a:9092?replication=0", "replication: expected 1 to 32"),
             ("kafka://a:9092?partitions=12", "partitions: expected a power of two"),
             ("kafka://a:9092?prefix=a/b", "prefix: expected"),
+            ("kafka://a:9092?options=", "options: expected the path of a file"),
             ("kafka://a:9092?color=red", "got \"color\""),
         ] {
             let error = text.parse::<ClusterAddress>().unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_says_how_brokers_are_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kafka.yaml");
+        let with = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let address = format!("kafka://a:9092?options={}", path.display());
+            address.parse::<ClusterAddress>().unwrap().settings("thalweg-x")
+        };
+        let settings = with("tls: true\nproperties: { reconnect.backoff.max.ms: \"900\" }\n").unwrap();
+        assert_eq!((settings.brokers, &*settings.client_id), (vec!["a:9092".to_owned()], "thalweg-x"));
+        assert!(settings.tls.is_some() && settings.sasl.is_none());
+        assert_eq!(settings.properties, [(BACKOFF.to_owned(), "900".to_owned())]);
+        let error = with("tls: maybe\n").unwrap_err();
+        assert!(error.message().contains("kafka.yaml:1:6"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        let address = format!("kafka://a:9092?options={}", path.display());
+        let error = address.parse::<ClusterAddress>().unwrap().settings("x").unwrap_err();
+        assert!(error.chain().to_string().contains("kafka.yaml"), "{error}");
     }
 }

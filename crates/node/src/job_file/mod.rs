@@ -4,6 +4,8 @@
 //! plug-ins' own tables.
 
 pub(crate) mod check;
+#[cfg(feature = "cluster")]
+pub(crate) mod connection;
 pub mod keys;
 mod overrides;
 mod schema;

@@ -1,9 +1,10 @@
-//! Three nodes, of which one is killed and one leaves, while one client asks: each answer is exact.
+//! Three nodes, of which one is killed and one leaves, while one client asks: each answer is exact. One of them reaches the
+//! brokers by TLS, as a user.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::super::{eventually, lasting_port, signal};
+use super::super::super::{eventually, lasting_port, signal, told};
 use super::super::{Place, broker};
 use super::{Node, job_file, post};
 
@@ -16,6 +17,18 @@ const QUERIES: [&str; 2] = [
 
 fn start(place: &Place, prefix: &str, name: &str) -> Node {
     Node::start(place, &broker(), prefix, name, lasting_port())
+}
+
+/// As [`start`], by TLS and as a user.
+fn start_as_user(place: &Place, prefix: &str, name: &str) -> Node {
+    let options = format!(
+        "ca: {}\nsasl: scram-sha-512\nuser: {}\npassword: env:THALWEG_KAFKA_PASSWORD\n",
+        told("THALWEG_KAFKA_CA"),
+        told("THALWEG_KAFKA_USER")
+    );
+    place.write("kafka.yaml", options.as_bytes());
+    let prefix = format!("{prefix}&options={}", place.path().join("kafka.yaml").display());
+    Node::start(place, &told("THALWEG_KAFKA_SASL_SSL"), &prefix, name, lasting_port())
 }
 
 /// What was sent of each card: at least so many records count, and at most so many more.
@@ -68,7 +81,7 @@ fn any_node_answers_and_any_may_be_killed_or_leave() {
     let mut cards = Cards::default();
     let a = start(&place, &prefix, "a");
     cards.send(&a, &job);
-    let (b, c) = (start(&place, &prefix, "b"), start(&place, &prefix, "c"));
+    let (b, c) = (start_as_user(&place, &prefix, "b"), start(&place, &prefix, "c"));
     for node in [&b, &c, &a] {
         cards.send(node, &job);
     }
