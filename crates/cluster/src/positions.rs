@@ -46,6 +46,16 @@ impl Position {
         self.offset.saturating_mul(ROWS).saturating_add(u64::from(self.row))
     }
 
+    /// Where rows are that were made of no message, as time went on before that at `offset`: after all rows of the one before it.
+    ///
+    /// # Panics
+    /// If it is the first message: there was no time before it.
+    pub fn before(offset: Offset) -> Self {
+        let offset = offset.checked_sub(1).expect("a message has come");
+        // No frame has so many rows ([`crate::frame::MAX_GROWTH`]).
+        Self { offset, row: (ROWS - 1) as u32 }
+    }
+
     /// The position that has a number.
     pub fn of_number(number: u64) -> Self {
         Self { offset: number / ROWS, row: (number % ROWS) as u32 }
@@ -234,6 +244,16 @@ mod tests {
         assert!(positions.windows(2).all(|two| two[0].number() < two[1].number()));
         assert!(positions.iter().all(|position| Position::of_number(position.number()) == *position));
         assert!(i64::try_from(positions[4].number()).is_ok());
+    }
+
+    #[test]
+    fn what_time_makes_is_after_all_rows_of_a_message_and_before_the_next_one() {
+        let most = u32::try_from(crate::frame::MAX_GROWTH / 16).unwrap();
+        let [last, next] = [Position { offset: 6, row: most - 1 }, Position { offset: 7, row: 0 }];
+        let made = Position::before(7);
+        assert!(last < made && made < next);
+        assert!(last.number() < made.number() && made.number() < next.number());
+        assert_eq!(Position::of_number(made.number()), made);
     }
     use crate::rules::without;
 

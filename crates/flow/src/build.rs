@@ -662,6 +662,7 @@ impl TaskView {
             table: *counters.table.lock().unwrap_or_else(PoisonError::into_inner),
             blocked: counters.blocked.load(Ordering::Relaxed),
             worker: self.worker,
+            waits_for_tick: counters.waits_for_tick.load(Ordering::Relaxed),
             newest: counters.newest.get(),
             task_time: counters.task_time.get(),
             latency: counters.latency.look(),

@@ -155,6 +155,12 @@ pub trait Operator: Send {
         InputOrder::Merged
     }
 
+    /// Whether it will emit at a later tick, should no more records come. Asked after every range that had records, and after
+    /// ticks. A job that is told its order gets ticks by this alone.
+    fn waits_for_tick(&self) -> bool {
+        false
+    }
+
     /// The largest event time that has moved the task, for the live graph; `None` where time moves nothing in it,
     /// or nothing has come. Asked after every range that had records, so it has to be cheap. Never goes back.
     fn task_time(&self) -> Option<Micros> {

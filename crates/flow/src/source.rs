@@ -268,6 +268,11 @@ pub trait Source: Send {
         let _ = (block, range);
     }
 
+    /// Called with the number of the tick that it told just now, before anything sees that.
+    fn ticked(&mut self, seq: Seq) {
+        let _ = seq;
+    }
+
     /// Its position, after the last of its blocks that has a number: for the commit record.
     fn position(&self) -> SourcePosition {
         SourcePosition::default()

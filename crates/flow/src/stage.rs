@@ -3,6 +3,7 @@
 //! A task is a *chain* of stages: the first takes what the rings bring, each other one takes one output of a
 //! stage before it, called directly. Emitted rows go port by port to the links, and to the next stage.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -61,6 +62,10 @@ fn output<'a>(
     Output { who: Some(who), emitted, at, range, core: Some(core), parts: None }
 }
 
+fn note_waiting(counters: &TaskCounters, operator: &dyn Operator) {
+    counters.waits_for_tick.store(operator.waits_for_tick(), Ordering::Relaxed);
+}
+
 impl Stage {
     pub(crate) fn new(
         core: Arc<JobCore>,
@@ -70,6 +75,9 @@ impl Stage {
         ports: Vec<Port>,
         counters: Arc<TaskCounters>,
     ) -> Self {
+        if let Body::Operator(operator) = &body {
+            note_waiting(&counters, &**operator);
+        }
         Self {
             core,
             name,
@@ -175,8 +183,11 @@ impl Stage {
             range,
             &mut output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core),
         )?;
-        if had_records && let Some(time) = operator.task_time() {
-            self.counters.task_time.raise(time);
+        if had_records {
+            if let Some(time) = operator.task_time() {
+                self.counters.task_time.raise(time);
+            }
+            note_waiting(&self.counters, &**operator);
         }
         Ok(())
     }
@@ -282,7 +293,11 @@ impl Stage {
             Control::Command(_) => {}
             Control::End => operator.finish(&mut out)?,
         }
-        if let Control::Tick(_) | Control::End = control {
+        if let Control::Tick(_) = control {
+            note_waiting(&self.counters, &**operator);
+        }
+        // A job that is told its order may have no ticks.
+        if let Control::Tick(_) | Control::Cycle { .. } | Control::End = control {
             self.counters.state_bytes.set(operator.state_bytes() as u64);
             if let Some(counts) = operator.cache_counts() {
                 *self.counters.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);

@@ -76,13 +76,13 @@ pub struct TaskStats {
     pub busy_nanos: u64,
     /// What waits in the rings that lead to the task, and what it has in hand.
     pub queued_bytes: u64,
-    /// As of the last tick.
+    /// As of the last tick or marker.
     pub state_bytes: u64,
-    /// As of the last tick; `None` where all state is in memory.
+    /// As of the last tick or marker; `None` where all state is in memory.
     pub cache: Option<CacheCounts>,
-    /// As of the last tick; `None` for a task that takes its records as they come.
+    /// As of the last tick or marker; `None` for a task that takes its records as they come.
     pub judged: Option<JudgedCounts>,
-    /// As of the last tick; `None` for a task that asks no table.
+    /// As of the last tick or marker; `None` for a task that asks no table.
     pub table: Option<TableCounts>,
     /// Held up because a ring that it writes to is full.
     pub blocked: bool,
@@ -90,6 +90,8 @@ pub struct TaskStats {
     /// Newest event time that the task has been given (decoders: have made). Looked at once per batch, at its last
     /// record, so a newer one in the middle of a batch does not show.
     pub newest: Option<Micros>,
+    /// What [`Operator::waits_for_tick`](crate::Operator::waits_for_tick) said last.
+    pub waits_for_tick: bool,
     /// What [`Operator::task_time`](crate::Operator::task_time) said last.
     pub task_time: Option<Micros>,
     /// From the numbering of records to the end of the call that they were given to. All records of a batch count
@@ -174,6 +176,7 @@ pub(crate) struct TaskCounters {
     pub judged: Mutex<Option<JudgedCounts>>,
     pub table: Mutex<Option<TableCounts>>,
     pub blocked: AtomicBool,
+    pub waits_for_tick: AtomicBool,
     /// Rows on output 1, for decoders.
     pub rejects: Counter,
     pub newest: Mark,

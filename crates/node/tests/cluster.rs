@@ -10,6 +10,7 @@ use thalweg_cluster::control::{Name, Text};
 use thalweg_connect::Replies;
 use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus};
+use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
     CarrierOptions, Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
 };
@@ -514,6 +515,63 @@ fn a_record_that_goes_no_further_has_no_answer_at_once() {
             }
         }
     }
+}
+
+/// Counts that are said by the clock, and a stage that shows the last of them.
+const TICKING: &str = "
+name: j
+sources:
+  records:
+    type: http
+    time: t
+    max_ahead: none
+    lateness: 1h
+    reply: totals
+    schema: { n: int64, t: timestamp(ms), card: string }
+operators:
+  totals: { type: count, input: records, key: card, partitions: 2, emit: { every: 1s } }
+  said:
+    type: metrics
+    input: totals
+    partition_by: [card]
+    partitions: 2
+    queries:
+      last: SELECT last(count) AS n, count(*) AS times FROM totals GROUP BY card OVER INFINITE
+sinks: { out: { type: 'null', input: said } }
+";
+
+#[test]
+fn time_goes_on_in_the_log_of_a_unit_that_waits_for_it_and_no_longer() {
+    let site = Site::new();
+    let (a, b) = (site.join("a"), site.join("b"));
+    a.submit(TICKING);
+    eventually("all units on both nodes", || [&a, &b].iter().all(|peer| peer.are_spread(4, &["a", "b"])));
+    eventually("a door", || b.has_door());
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let key: [KeyOf; 1] = [("card".to_owned(), Some("x".to_owned()))];
+    let ask = || {
+        site.bus.pass_time(now());
+        [&a, &b].iter().find_map(|peer| match peer.cluster.view().present("j", "said", "last", &key, None) {
+            Ok(Present::Here(value)) => Some(value.values),
+            _ => None,
+        })
+    };
+    for (before, count) in [(0, 2), (2, 5)] {
+        site.bus.pass_time(now());
+        let lines = (before..count).map(|n| format!("{{\"n\":{n},\"t\":{TIME},\"card\":\"x\"}}\n"));
+        let job = b.node.job("j").unwrap();
+        drop(job.ingress("records").unwrap().submit(lines.collect::<String>().into(), false).unwrap());
+        eventually("what is said by the clock", || ask().is_some_and(|value| value["n"] == count));
+    }
+    let ends = || {
+        let end = |partition| site.bus.bounds(&TopicPartition::new("t.j.totals", partition)).unwrap().end;
+        [end(0), end(1)]
+    };
+    // Another tick may be on its way; nothing waits for a later one.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let before = ends();
+    std::thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(ends(), before);
 }
 
 /// Asks all nodes for a present value: one has it, and the others know which.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use thalweg_cluster::frame::{Sender, Settings, Spec};
+use thalweg_cluster::frame::{Head, Sender, Settings, Spec, tick};
 use thalweg_cluster::positions::{self, Mark, Position};
 use thalweg_flow::{CycleSettings, JobState, SystemClock};
 use thalweg_kafka::memory::{Faults, MemoryBus, Stored};
@@ -324,6 +324,21 @@ sinks:
 "
 );
 
+/// Counts that are said by the clock, and a second stage that counts what was said.
+const TICKING: &str = of_records!(
+    "  totals: { type: count, input: records, key: id, partitions: 4, emit: { every: 10s } }
+  numbered: { type: map, input: totals, select: { n: count * 100 + id, shop: id } }
+  more:
+    type: metrics
+    input: numbered
+    partition_by: [shop]
+    partitions: 4
+    queries: { said: SELECT count(*) AS c FROM numbered GROUP BY shop OVER INFINITE }
+sinks:
+  out: { type: collect, input: more }
+"
+);
+
 /// All stages of a job on a node, which is new each time over the same folder: one, or the two of a chain.
 struct Chain {
     stages: Vec<Units>,
@@ -348,7 +363,7 @@ impl Chain {
             let (folder, bus) = (Arc::clone(&folder), Arc::clone(&bus) as _);
             Units::open(folder, place, bus, topic, carrier, options.clone()).unwrap()
         };
-        let stages = match [CHAIN, LINE, PAIRS].contains(&&*world.job) {
+        let stages = match [CHAIN, LINE, PAIRS, TICKING].contains(&&*world.job) {
             true => vec![open(0, TOPIC, Some(Arc::clone(&carrier))), open(1, NEXT, None)],
             false => vec![open(0, TOPIC, None)],
         };
@@ -583,6 +598,82 @@ fn rows_of_two_inputs_of_a_later_stage_meet_once_whichever_unit_is_killed() {
         eventually("all again", || is_read(&chain, 1, NEXT));
         stop(&chain, 1);
         assert_eq!(*again.0.lock().unwrap(), pairs, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_said_by_the_clock_is_said_once_by_the_time_of_the_log_whichever_unit_is_killed() {
+    for seed in 0..6 {
+        let mut rng = Rng::with_seed(seed);
+        let world = World::of(TICKING, seed);
+        let (mut time, mut sent, mut now) = (1_700_000_000_000_i64, 0, 2_000_000_000_000_i64);
+        // By id, how many have come, and whether that was said.
+        let mut counts: BTreeMap<i64, (i64, bool)> = BTreeMap::new();
+        let mut expected: BTreeMap<i64, String> = BTreeMap::new();
+        let mut said: BTreeMap<i64, i64> = BTreeMap::new();
+        for round in 0..12 {
+            // Times at which no element speaks, and some at which it does.
+            let before = now;
+            now += rng.i64(100..9_000);
+            world.bus.set_time(now);
+            for partition in 0..PARTITIONS {
+                let origin = positions::Origin::Unit { stage: 0, partition };
+                let head = Head {
+                    spec: 1,
+                    origin,
+                    lineage: None,
+                    after: Mark::START,
+                    arrival: now * 1_000,
+                    task_time: None,
+                };
+                // As several nodes write them that take a unit for theirs.
+                (0..rng.u8(1..3)).for_each(|_| world.append(partition, &tick(&head)));
+            }
+            if now.div_euclid(10_000) > before.div_euclid(10_000) {
+                for (id, (count, is_said)) in counts.iter_mut().filter(|(_, (_, is_said))| !is_said) {
+                    let times = said.entry(*id).or_default();
+                    (*times, *is_said) = (*times + 1, true);
+                    let n = *count * 100 + id;
+                    expected.insert(n, format!("{{\"n\":{n},\"shop\":{id},\"said\":{{\"c\":{times}}}}}"));
+                }
+            }
+            let records: Vec<Record> = (sent..sent + rng.i64(1..60))
+                .map(|n| {
+                    time += rng.i64(0..400);
+                    let (id, card) = (rng.i64(0..20), String::new());
+                    Record { n, t: time, id, card, amount: 1.0 }
+                })
+                .collect();
+            sent += records.len() as i64;
+            world.send_from(&mut rng, &records, round);
+            for record in &records {
+                let (count, is_said) = counts.entry(record.id).or_insert((0, true));
+                (*count, *is_said) = (*count + 1, false);
+            }
+            let chain = Chain::new(&world, "units", &world.units, &mut rng);
+            for stage in [0, 1] {
+                (0..PARTITIONS).for_each(|partition| drop(chain.start(stage, partition)));
+            }
+            // And is killed wherever it is.
+            let (until, begun) = (rng.u64(1..20), Instant::now());
+            eventually("some rows for the second stage", || {
+                let frames = chain.carrier.counts.frames.load(Ordering::Relaxed);
+                frames >= until || begun.elapsed() > Duration::from_millis(50)
+            });
+        }
+        assert!(expected.len() > 40, "{} were said", expected.len());
+        let chain = Chain::new(&world, "units", &world.units, &mut rng);
+        for (stage, topic) in [TOPIC, NEXT].into_iter().enumerate() {
+            let units: Vec<_> = (0..PARTITIONS).map(|partition| chain.start(stage, partition)).collect();
+            eventually("the end of a stage's log", || {
+                units.iter().all(|unit| position(unit) == world.end(topic, unit.partition))
+            });
+            (0..PARTITIONS).for_each(|partition| {
+                assert_eq!(chain.stages[stage].stop(partition).unwrap().unwrap().state, JobState::Done);
+            });
+        }
+        drop(chain);
+        assert_eq!(*world.units.0.lock().unwrap(), expected, "seed {seed}");
     }
 }
 
@@ -942,4 +1033,19 @@ fn a_job_is_refused_that_cannot_be_cut() {
     let none = JOB[..JOB.find("operators:").unwrap()].to_owned()
         + "sinks: { out: { type: collect, input: records } }\n";
     assert!(why(&none).contains("no operator with a key"));
+    let forgets = TICKING.replace("emit: { every: 10s }", "checkpoint: none");
+    assert!(why(&forgets).starts_with("operator \"totals\" has `checkpoint: none`"), "{}", why(&forgets));
+    let csv = world.folder.path().join("names.csv");
+    std::fs::write(&csv, "192.0.2.7,www.example.com\n").unwrap();
+    let join =
+        "  named: { type: lookup_join, input: features, table: CSV.thl, csv: CSV, on: { client: client } }\n";
+    let join = join.replace("CSV", &csv.display().to_string());
+    let joins = JOB
+        .replace("amount: float64 }", "amount: float64, client: ip }")
+        .replace("sinks:\n", &(join + "sinks:\n"));
+    assert!(
+        why(&joins).starts_with("operator \"named\" joins a table that is loaded from files"),
+        "{}",
+        why(&joins)
+    );
 }

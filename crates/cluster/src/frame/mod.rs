@@ -48,9 +48,9 @@ pub const MAX_ROWS: usize = 1 << 15;
 /// Bytes that a row may have in a frame by itself, without its place.
 pub const MAX_ROW_BYTES: usize = 1 << 20;
 
-/// Bytes up to which a frame grows: with at least 16 for a row and for an item of a list, there are no more of either
-/// than [`MAX_ROWS`].
-pub const MAX_GROWTH: usize = MAX_ROWS * 16;
+/// Bytes up to which a frame grows: with at least 16 for a row and for an item of a list, there are fewer of either than
+/// [`MAX_ROWS`].
+pub const MAX_GROWTH: usize = (MAX_ROWS - 1) * 16;
 
 /// How frames are made.
 #[derive(Clone, Copy, Debug, PartialEq)]

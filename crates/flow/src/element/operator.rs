@@ -312,6 +312,10 @@ impl<E: Element> Operator for Elements<E> {
         self.core.cache.is_durable()
     }
 
+    fn waits_for_tick(&self) -> bool {
+        self.core.lists.pending.is_some()
+    }
+
     fn task_time(&self) -> Option<Micros> {
         self.core.time
     }

@@ -86,6 +86,11 @@ pub trait RecordOperator: Send {
         batch.len()
     }
 
+    /// Whether it will emit at a later tick; as [`Operator::waits_for_tick`].
+    fn waits_for_tick(&self) -> bool {
+        false
+    }
+
     /// Heap bytes that the task's state holds, for the live graph.
     fn state_bytes(&self) -> usize {
         0
@@ -150,6 +155,10 @@ impl<O: RecordOperator> Operator for PerRecord<O> {
 
     fn rows_at_once(&mut self, batch: &Batch) -> usize {
         self.operator.rows_at_once(batch)
+    }
+
+    fn waits_for_tick(&self) -> bool {
+        self.operator.waits_for_tick()
     }
 
     fn state_bytes(&self) -> usize {

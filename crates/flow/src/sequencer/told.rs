@@ -37,7 +37,11 @@ impl Sequencer {
         match event {
             Told::Block(RawBlock { count: 0, .. }) => {}
             Told::Block(block) => self.number(index, block)?,
-            Told::Tick => self.make_tick()?,
+            Told::Tick => {
+                let seq = self.next;
+                self.feeds[index].source.ticked(seq);
+                self.make_tick()?;
+            }
             Told::Command(command) => self.make_command(Arc::new(command))?,
         }
         Ok(())

@@ -92,14 +92,21 @@ impl Post {
         };
         for node in nodes {
             let refusal = AnswersBuilder::new().finish(incarnation);
-            if self.try_send(&reply_topic(&self.prefix, &node), &refusal) {
+            if self.try_send((&reply_topic(&self.prefix, &node), 0), &refusal) {
                 self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
+    /// Appends a message to a partition of another topic, if there is room for it.
+    pub(super) fn append(&self, topic: &str, partition: u32, value: &[u8]) {
+        let Ok(partition) = i32::try_from(partition) else { return };
+        self.try_send((topic, partition), value);
+    }
+
     fn send(&self, door: &Door, answers: AnswersBuilder, count: u64) {
-        let sent = self.try_send(&reply_topic(&self.prefix, &door.node), &answers.finish(door.incarnation));
+        let sent =
+            self.try_send((&reply_topic(&self.prefix, &door.node), 0), &answers.finish(door.incarnation));
         let counter = if sent { &self.counts.sent } else { &self.counts.dropped };
         counter.fetch_add(count, Ordering::Relaxed);
     }
@@ -118,7 +125,7 @@ impl Post {
     }
 
     /// Whether the client has taken a message.
-    fn try_send(&self, topic: &str, value: &[u8]) -> bool {
+    fn try_send(&self, (topic, partition): (&str, i32), value: &[u8]) -> bool {
         let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         if producer.as_mut().is_some_and(|producer| producer.acknowledged().failure.is_some()) {
             *producer = None;
@@ -137,7 +144,7 @@ impl Post {
                 }
             }
         }
-        let message = Outgoing { topic, partition: Some(0), key: None, value, headers: &[] };
+        let message = Outgoing { topic, partition: Some(partition), key: None, value, headers: &[] };
         producer.as_mut().is_some_and(|producer| {
             let is_taken = matches!(producer.send(&message, 0), Ok(Sent::Taken));
             // Nobody asks what becomes of it, unless that is a failure.

@@ -14,6 +14,8 @@ use super::inbox::TakenFrame;
 struct Block {
     range: SeqRange,
     frames: Arc<Vec<TakenFrame>>,
+    /// Instead of frames: where rows are that a tick makes, and when it was.
+    tick: Option<(Position, Micros)>,
     /// A client may wait for answers to them.
     is_waited_for: bool,
 }
@@ -57,7 +59,17 @@ impl Arrived {
     }
 
     pub(super) fn note(&self, range: SeqRange, frames: &Arc<Vec<TakenFrame>>, is_waited_for: bool) {
-        self.lock().push_back(Block { range, frames: Arc::clone(frames), is_waited_for });
+        self.lock().push_back(Block { range, frames: Arc::clone(frames), tick: None, is_waited_for });
+    }
+
+    /// Notes the tick with this number, at `now`.
+    pub(super) fn note_tick(&self, seq: Seq, position: Position, now: Micros) {
+        self.lock().push_back(Block {
+            range: SeqRange::new(seq, seq + 1),
+            frames: Arc::default(),
+            tick: Some((position, now)),
+            is_waited_for: false,
+        });
     }
 
     /// Whether a client may wait for answers to some of these rows.
@@ -128,8 +140,11 @@ impl Walk<'_> {
         while self.held.get(self.block).is_some_and(|block| block.range.end <= row) {
             (self.block, self.frame, self.passed) = (self.block + 1, 0, 0);
         }
-        let Block { range, frames, .. } =
+        let Block { range, frames, tick, .. } =
             self.held.get(self.block).filter(|block| block.range.contains(row))?;
+        if let Some((position, arrival)) = *tick {
+            return Some(From { position, arrival, reply: None });
+        }
         let row = usize::try_from(row - range.start).ok()?;
         loop {
             let TakenFrame { offset, frame, skipped, .. } = frames.get(self.frame)?;

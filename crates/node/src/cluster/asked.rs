@@ -132,11 +132,9 @@ impl Asked {
         Ok(u64::try_from(self.bus.bounds(&log)?.end).unwrap_or(0))
     }
 
-    /// Whether this node has read its own beat lately: one that has not may have lost its units.
+    /// Whether this node has read a beat of its own that left lately: one that has not may have lost its units.
     pub(super) fn hears_itself(&self) -> bool {
-        let now = self.member.clock().read().steady;
-        let me = &self.member.process().name;
-        self.member.with_heard(|heard| heard.age(me, now)).is_some_and(|age| age <= DEAF)
+        self.member.is_recent(self.member.clock().read().steady, DEAF)
     }
 
     pub(super) fn texts(&self, job: &Name, state: &State) -> Arc<Texts> {
@@ -347,9 +345,7 @@ impl Asked {
             Error::internal(format!("no stage runs query {query:?} of operator {operator:?}"))
         })?;
         let partition = plan.task_of(query, key, stage.partitions)?;
-        let stage = Name::new(&stage.name)
-            .ok_or_else(|| Error::internal(format!("stage {:?} has no name in a cluster", stage.name)))?;
-        Ok(UnitName { job: name.clone(), stage, partition })
+        Ok(UnitName { job: name.clone(), stage: stage.name_in_cluster()?, partition })
     }
 
     /// Asks a unit that runs here; `None` where it does not yet, or works by a text without the query.

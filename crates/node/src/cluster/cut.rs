@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use thalweg_cluster::control::Name;
 use thalweg_connect::sink::null::NullPlugin;
 use thalweg_connect::{Options, SinkPlugin, SourcePlugin, SourceTime};
 use thalweg_flow::Partitioning;
@@ -87,6 +88,9 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     };
     let keys: Vec<Vec<Vec<usize>>> =
         levels.keyed.iter().map(|place| keys_of(&job.operators[*place], &mut refusals)).collect();
+    for (place, operator) in job.operators.iter().enumerate().filter(|(place, _)| levels.of[*place] > 0) {
+        check_state(operator, &job.operators[levels.keyed[levels.of[place] - 1]].name, &mut refusals);
+    }
     for sink in &job.sinks {
         levels.check_sink(job, sink, &mut refusals);
     }
@@ -135,6 +139,30 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     let door = door_job(job, first, &above);
     let above = above.iter().map(|place| Arc::clone(&job.operators[*place].name)).collect();
     Ok(Cut { above, stages, door, whole: job.clone() })
+}
+
+/// What an operator at or below the key of `keyed` emits has to be a function of the log, wherever and whenever a unit reads
+/// that.
+fn check_state(operator: &CheckedOperator, keyed: &str, refusals: &mut Vec<Refusal>) {
+    if operator.prepared.loads.is_some() {
+        refusals.push(Refusal::new(
+            format!(
+                "operator {:?} joins a table that is loaded from files, and is below the key of {keyed:?}: nodes may have other \
+                 files, and load them at other moments",
+                operator.name
+            ),
+            "put it above the operator with the key: each record is joined once there",
+        ));
+    }
+    if operator.prepared.forgets {
+        refusals.push(Refusal::new(
+            format!(
+                "operator {:?} has `checkpoint: none`: a unit that goes on elsewhere would go on without its state",
+                operator.name
+            ),
+            "leave out `checkpoint`",
+        ));
+    }
 }
 
 /// How many keys rows have passed at each operator.
@@ -543,6 +571,11 @@ impl StageCut {
         self.job.sources[0].reply.is_some()
     }
 
+    /// Whether operators of it emit at ticks.
+    pub(super) fn has_ticks(&self) -> bool {
+        self.job.operators.iter().any(|operator| operator.prepared.at_ticks)
+    }
+
     /// The part of the operator that judges rows by the time that those hold who send them, as the graph names it; `None` where
     /// only doors send.
     pub(super) fn judge(&self) -> Option<Arc<str>> {
@@ -578,6 +611,12 @@ impl StageCut {
     /// The names of those that write to other systems.
     pub fn outside_names(&self) -> impl Iterator<Item = &str> {
         self.outside().into_iter().map(|sink| &*self.job.sinks[sink].name)
+    }
+
+    /// Its name in the control log.
+    pub(super) fn name_in_cluster(&self) -> Result<Name, Error> {
+        Name::new(&self.name)
+            .ok_or_else(|| Error::internal(format!("stage {:?} has no name in a cluster", self.name)))
     }
 
     /// The name of the job of one of its units.

@@ -33,6 +33,9 @@ use crate::node::{Node, RunningJob};
 /// How often the host looks at its units when the log says nothing.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 
+/// A plan that was in force so long ago is one to start units by.
+const RECENT: Duration = Duration::from_millis(1_500);
+
 /// How often it looks at what ends.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -378,14 +381,14 @@ impl Shared {
                 UnitOptions { post: Some(Arc::clone(&post)), ..self.options.units.clone() },
             )?;
             placed.stages.push(PlacedStage {
-                name: Name::new(&stage.name)
-                    .ok_or_else(|| Error::user(format!("{:?} is no name in a cluster", stage.name)))?,
+                name: stage.name_in_cluster()?,
                 units,
                 carrier,
                 again: BTreeMap::new(),
                 lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
                 ending: BTreeMap::new(),
+                ticked: BTreeMap::new(),
                 loads: BTreeMap::new(),
                 looked: now,
             });
@@ -451,6 +454,7 @@ impl Shared {
             placed.name_gaps(job, &mut gaps);
             for stage in &mut placed.stages {
                 stage.report(state, job, now, &mut reports, &mut trouble);
+                stage.let_time_go_on(now);
             }
         }
         let mut inner = self.lock();
@@ -571,7 +575,7 @@ impl Actor for Host {
         let me = &shared.options.member.name;
         let active = self.state.active_units(me);
         let followed = self.state.followed_units(me);
-        let is_recent = shared.member.is_recent(now);
+        let is_recent = shared.member.is_recent(now, RECENT);
         for (job, placed) in &mut self.placed {
             placed.post.look();
             placed.post.set_nodes(self.state.members().map(|(name, _)| name.as_str()));

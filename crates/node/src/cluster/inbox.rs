@@ -2,7 +2,8 @@
 //!
 //! Which rows count is decided here, frame by frame, before they have a number ([`Through`]): rows that were there before are
 //! dropped, and so is a whole frame that begins after a gap, of which its sender hears (`gaps`). What time it is, the log says: the time at which the broker
-//! appended a message.
+//! appended a message. Where the job has operators that emit at ticks, one comes before the first message of each second; the
+//! active unit appends a message without rows where nothing else does and one of its tasks waits (`Units::append_tick`).
 //!
 //! By which text of the job the unit works, the log says, too: the source ends where it names a higher one, and the unit is
 //! opened again by that (`texts`).
@@ -29,7 +30,7 @@ use thalweg_flow::{
     Command, CommitView, Decoded, Decoder, Held, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
 };
 use thalweg_kafka::{Bounds, Bus, Consumer, ConsumerOptions, Isolation, Problem, TopicId, TopicPartition};
-use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs};
 
 use super::answering::{AnsweringSink, Letters, Lines, Post, is_waited_for};
 use super::arrived::Arrived;
@@ -187,6 +188,7 @@ impl SourcePlugin for InboxPlugin {
             kept: kept.clone(),
             wires: BTreeMap::new(),
             has_met: false,
+            has_ticks: stage.has_ticks(),
             judge: stage.judge(),
             senders: stage.senders,
             told_time: None,
@@ -195,6 +197,7 @@ impl SourcePlugin for InboxPlugin {
             goes: goes.clone(),
             arrived: Arc::clone(arrived),
             told: None,
+            told_tick: None,
             on_commit: self.0.on_commit.clone(),
             limit: self.0.limit.clone(),
         };
@@ -271,6 +274,8 @@ struct Inbox {
     wires: BTreeMap<u64, Wires>,
     /// The log has named another text, and nothing after that is read.
     has_met: bool,
+    /// Operators of the job emit at ticks.
+    has_ticks: bool,
     /// The operator that judges rows by the time that their senders hold; none where only doors send.
     judge: Option<Arc<str>>,
     /// The units that send.
@@ -283,6 +288,8 @@ struct Inbox {
     arrived: Arc<Arrived>,
     /// Frames of the block that was just told, if somebody asks for them, and whether a client may.
     told: Option<(Arc<Vec<TakenFrame>>, bool)>,
+    /// Where the rows are that the tick makes that was just told, and when it was.
+    told_tick: Option<(Position, Micros)>,
     on_commit: Option<CommitView>,
     limit: Option<Arc<Limit>>,
 }
@@ -408,6 +415,7 @@ impl Inbox {
     fn consume(&mut self, held: &HeldMessage) {
         self.place.position = Position { offset: held.offset + 1, row: 0 };
         self.place.last = Some(LastFrame { offset: held.offset, checksum: held.checksum });
+        self.place.pass_time(held.appended);
         self.counts.position.store(held.offset + 1, Ordering::Relaxed);
         self.counts.appended.store(held.appended, Ordering::Relaxed);
         self.counts.bytes.fetch_add(held.bytes as u64, Ordering::Relaxed);
@@ -504,6 +512,15 @@ impl Inbox {
             if !frames.is_empty() && (!is_rows || bytes >= max_bytes || rows >= BLOCK_ROWS) {
                 break;
             }
+            if self.has_ticks && self.place.begins_second(held.appended) {
+                if !frames.is_empty() {
+                    break;
+                }
+                let (offset, now) = (held.offset, held.appended);
+                self.place.pass_time(now);
+                self.told_tick = Some((Position::before(offset), now));
+                return Ok(Some(Poll::Told { now, event: Told::Tick }));
+            }
             if let Some((operator, time)) = self.held_before(held) {
                 // A block ends where the time does by which its rows are judged: wherever frames are put together, a row is
                 // judged by the same.
@@ -535,7 +552,6 @@ impl Inbox {
                 Frame::Tick(head) => match self.place.through.take(head.origin, head.after, &[]) {
                     Verdict::From(_) => {
                         self.gaps.came(head.origin, self.place.through.of(head.origin));
-                        return Ok(Some(Poll::Told { now: held.appended, event: Told::Tick }));
                     }
                     Verdict::Gap(through) => self.gap(&head, None, through, held.appended),
                 },
@@ -641,6 +657,14 @@ impl Source for Inbox {
         self.counts.sequenced.store(range.end, Ordering::Release);
         if let Some((frames, is_waited_for)) = self.told.take() {
             self.arrived.note(range, &frames, is_waited_for);
+        }
+    }
+
+    fn ticked(&mut self, seq: Seq) {
+        if let Some((position, now)) = self.told_tick.take()
+            && self.goes.asks
+        {
+            self.arrived.note_tick(seq, position, now);
         }
     }
 

@@ -31,9 +31,6 @@ const BEAT: Duration = Duration::from_millis(250);
 /// How often a node looks whether there is something to read, and to say.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// What was in the log so long ago is recent.
-const RECENT: Duration = Duration::from_millis(1_500);
-
 /// Records that are read in one step.
 const RECORDS: usize = 1_000;
 
@@ -190,10 +187,10 @@ impl Member {
         Arc::clone(&self.lock().state)
     }
 
-    /// Whether the state is that of the last moments. After a pause of the process, or while brokers are away, the log may
+    /// Whether the state was that of the log `within` so long. After a pause of the process, or while brokers are away, the log may
     /// say something else by now.
-    pub(super) fn is_recent(&self, now: Micros) -> bool {
-        self.lock().as_of.is_some_and(|as_of| since(as_of, now) < RECENT)
+    pub(super) fn is_recent(&self, now: Micros, within: Duration) -> bool {
+        self.lock().as_of.is_some_and(|as_of| since(as_of, now) < within)
     }
 
     pub fn options(&self) -> &MemberOptions {

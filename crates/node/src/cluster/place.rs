@@ -1,22 +1,27 @@
 //! Where a unit is in its partition, as its commit record keeps it ("docs/formats/unit.md").
 //!
-//! Layout (little-endian): version 3; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
+//! Layout (little-endian): version 4; the topic's id 16, zeros where the broker has none; position (offset 8, row 4);
 //! the last frame: 0, or 1, its offset 8 and its checksum 4; number of origins 4, and of each: kind 1 (0 unit, 1 door),
 //! stage 4 and partition 4 or incarnation 8, mark (offset 8, row 4, made 4), doors from the one whose last frame is oldest;
 //! number of units that have told their time 4, and of each: its origin as above, time 8, time of its last frame 8; the
 //! time that is held: 0, or 1 and the time 8; number of texts of the job that the log has named 4, and the number of each 8,
-//! ascending.
+//! ascending; when the newest message was appended: 0, or 1 and the time 8. Version 3 ends before that.
 
 use bytes::{Buf as _, BufMut as _};
 use thalweg_cluster::positions::{Mark, Origin, Position, Through};
 use thalweg_cluster::times::{Times, Told};
 use thalweg_kafka::TopicId;
-use thalweg_types::Error;
+use thalweg_types::{Error, Micros};
 
 use super::texts::MAX_TEXTS;
 
 /// Persisted.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+
+/// An older one that is read, too.
+const WITHOUT_TIME: u8 = 3;
+
+const SECOND: Micros = 1_000_000;
 
 /// A frame that was read, so that another log in its place is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +43,22 @@ pub(super) struct Place {
     /// Numbers of texts of the job that the log has named, ascending: the highest [`MAX_TEXTS`] of them. The unit works by
     /// the last.
     pub(super) texts: Vec<u64>,
+    /// When the newest of the messages was appended that were read.
+    pub(super) time: Option<Micros>,
 }
 
 impl Place {
+    /// Whether a second of the brokers' time begins between the messages that were read and one that was appended at `time`;
+    /// nothing begins with the first message.
+    pub(super) fn begins_second(&self, time: Micros) -> bool {
+        self.time.is_some_and(|before| time.div_euclid(SECOND) > before.div_euclid(SECOND))
+    }
+
+    /// Takes note of when a message was appended.
+    pub(super) fn pass_time(&mut self, time: Micros) {
+        self.time = self.time.max(Some(time));
+    }
+
     /// Takes note of a text that the log names; the number of one that is known no more, if there is one.
     pub(super) fn name_text(&mut self, number: u64) -> Option<u64> {
         if let Err(at) = self.texts.binary_search(&number) {
@@ -80,6 +98,10 @@ impl Place {
         }
         put_count(self.texts.len(), &mut out);
         self.texts.iter().for_each(|number| out.put_u64_le(*number));
+        out.put_u8(self.time.is_some().into());
+        if let Some(time) = self.time {
+            out.put_i64_le(time);
+        }
         out
     }
 
@@ -87,7 +109,7 @@ impl Place {
     /// Of class corrupt where the bytes are no place, of class user where a newer program wrote them.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Error> {
         match bytes.first() {
-            Some(&VERSION) => {}
+            Some(&(VERSION | WITHOUT_TIME)) => {}
             Some(newer) if *newer > VERSION => {
                 return Err(Error::user(format!(
                     "the place of the unit has format version {newer}, this program reads versions up to {VERSION}"
@@ -102,7 +124,7 @@ impl Place {
             }
             _ => return Err(damaged()),
         }
-        read(&bytes[1..]).ok_or_else(damaged)
+        read(&bytes[1..], bytes[0] == VERSION).ok_or_else(damaged)
     }
 }
 
@@ -133,7 +155,7 @@ fn put_position(position: Position, out: &mut Vec<u8>) {
     out.put_u32_le(position.row);
 }
 
-fn read(mut rest: &[u8]) -> Option<Place> {
+fn read(mut rest: &[u8], has_time: bool) -> Option<Place> {
     let mut id = [0; 16];
     rest.try_copy_to_slice(&mut id).ok()?;
     let topic = (id != [0; 16]).then_some(TopicId(id));
@@ -155,17 +177,23 @@ fn read(mut rest: &[u8]) -> Option<Place> {
         let origin = read_origin(&mut rest)?;
         told.push((origin, Told { time: rest.try_get_i64_le().ok()?, heard: rest.try_get_i64_le().ok()? }));
     }
-    let held = match rest.try_get_u8().ok()? {
-        0 => None,
-        1 => Some(rest.try_get_i64_le().ok()?),
-        _ => return None,
-    };
+    let held = read_time(&mut rest)?;
     let (through, times) = (marks.into_iter().collect(), Times::restored(told, held));
     let count = rest.try_get_u32_le().ok()? as usize;
     let texts = (0..count).map(|_| rest.try_get_u64_le().ok()).collect::<Option<Vec<u64>>>()?;
     let is_in_order = texts.is_sorted_by(|before, after| before < after) && count <= MAX_TEXTS;
-    let place = Place { topic, position, last, through, times, texts };
+    let time = if has_time { read_time(&mut rest)? } else { None };
+    let place = Place { topic, position, last, through, times, texts, time };
     (rest.is_empty() && is_in_order).then_some(place)
+}
+
+/// A time, where there is one.
+fn read_time(rest: &mut &[u8]) -> Option<Option<Micros>> {
+    match rest.try_get_u8().ok()? {
+        0 => Some(None),
+        1 => Some(Some(rest.try_get_i64_le().ok()?)),
+        _ => None,
+    }
 }
 
 fn read_origin(rest: &mut &[u8]) -> Option<Origin> {
@@ -214,6 +242,7 @@ mod tests {
                 Some(-7),
             ),
             texts: vec![3, u64::MAX],
+            time: Some(1 << 50),
         };
         for place in [place, Place::default()] {
             let mut bytes = place.encode();
@@ -225,6 +254,24 @@ mod tests {
             assert!(Place::decode(&bytes).is_err(), "a byte more");
             bytes[0] = VERSION + 1;
             assert_eq!(Place::decode(&bytes).unwrap_err().class(), thalweg_types::Class::User);
+            // As the version before wrote it.
+            let mut bytes = Place { time: None, ..place.clone() }.encode();
+            bytes.pop();
+            bytes[0] = WITHOUT_TIME;
+            assert_eq!(Place::decode(&bytes).unwrap(), Place { time: None, ..place });
         }
+    }
+
+    #[test]
+    fn a_second_begins_with_the_first_message_in_it_and_none_with_the_first_of_all() {
+        let mut place = Place::default();
+        let mut begun = Vec::new();
+        for time in [700_000, 999_999, 1_000_000, 1_999_999, 900_000, 1_500_000, 3_000_000, 9_000_001] {
+            if place.begins_second(time) {
+                begun.push(time);
+            }
+            place.pass_time(time);
+        }
+        assert_eq!(begun, [1_000_000, 3_000_000, 9_000_001], "the brokers' time went back once");
     }
 }

@@ -25,6 +25,9 @@ use crate::node::RunningJob;
 /// ended sooner could leave records unanswered that the other one had passed before it heard of the plan.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How often time is said to go on in the log of a unit that waits for it (cluster rules, 8).
+const TICK: Duration = Duration::from_secs(1);
+
 /// How long a unit may take to end before it is ended at once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -62,6 +65,8 @@ pub(super) struct PlacedStage {
     pub(super) leaving: BTreeMap<u32, Micros>,
     /// Units that were told to end, and since when.
     pub(super) ending: BTreeMap<u32, Micros>,
+    /// When time was last said to go on in the logs of units that wait for it.
+    pub(super) ticked: BTreeMap<u32, Micros>,
     /// How much work each unit is.
     pub(super) loads: BTreeMap<u32, Load>,
     pub(super) looked: Micros,
@@ -169,6 +174,17 @@ impl PlacedStage {
 }
 
 impl PlacedStage {
+    /// Has time go on in the logs of units here that wait for it.
+    pub(super) fn let_time_go_on(&mut self, now: Micros) {
+        for unit in self.units.list() {
+            let is_due = self.ticked.get(&unit.partition).is_none_or(|last| since(*last, now) >= TICK);
+            if is_due && !unit.job.state().is_final() && unit.waits_for_tick() {
+                self.units.append_tick(&unit);
+                self.ticked.insert(unit.partition, now);
+            }
+        }
+    }
+
     /// Has a unit end after what is in flight, if it was not told to.
     fn let_end(&mut self, unit: &Unit, now: Micros) {
         self.ending.entry(unit.partition).or_insert_with(|| {

@@ -93,8 +93,7 @@ impl Gathered {
         job: &Name,
         stage: &StageCut,
     ) -> Result<BTreeMap<Name, BTreeSet<u32>>, Wanting> {
-        let name = Name::new(&stage.name)
-            .ok_or_else(|| Error::internal(format!("stage {:?} has no name in a cluster", stage.name)))?;
+        let name = stage.name_in_cluster()?;
         let mut places: BTreeMap<Name, BTreeSet<u32>> = BTreeMap::new();
         for partition in 0..stage.partitions {
             let unit = UnitName { job: job.clone(), stage: name.clone(), partition };
@@ -110,8 +109,9 @@ impl Gathered {
         let member = self.asked.member();
         let state = member.state();
         let Some((job, cut)) = self.cut(&state, &name.job)? else { return Ok(None) };
-        let fills = |stage: &&StageCut| stage.tables().any(|(table, ..)| table == name.table);
-        let Some(stage) = cut.stages.iter().find(fills) else { return Ok(None) };
+        let fills = |stage| StageCut::tables(stage).find(|(table, ..)| *table == name.table);
+        let filled = cut.stages.iter().find_map(|stage| fills(stage).map(|table| (stage, table)));
+        let Some((stage, (_, schema, options))) = filled else { return Ok(None) };
         let Some(plan) = state.plan() else { return Err(Wanting::Yet("no node has a plan".to_owned())) };
         if !self.asked.hears_itself() {
             return Err(Wanting::Yet("this node has not heard of itself for some seconds".to_owned()));
@@ -139,8 +139,6 @@ impl Gathered {
         for partition in mine {
             parts.push(self.rows_of(&job, stage, partition, name, ends)?);
         }
-        let spec = stage.tables().find(|(table, ..)| *table == name.table);
-        let Some((_, schema, options)) = spec else { return Ok(None) };
         let mut whole = empty(name.clone(), schema, options)?;
         whole.unite(parts)?;
         if self.part.is_none() {
@@ -168,9 +166,7 @@ impl Gathered {
         name: &TableName,
         ends: &mut BTreeMap<u32, u64>,
     ) -> Result<Snapshot, Wanting> {
-        let stage_name = Name::new(&stage.name)
-            .ok_or_else(|| Error::internal(format!("stage {:?} has no name in a cluster", stage.name)))?;
-        let of = UnitName { job: job.clone(), stage: stage_name, partition };
+        let of = UnitName { job: job.clone(), stage: stage.name_in_cluster()?, partition };
         let yet = |why: &str| Wanting::Yet(format!("unit {of} {why}"));
         let unit = self.asked.unit(&of).ok_or_else(|| yet("does not run yet"))?;
         let end = match ends.get(&partition) {

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thalweg_cluster::frame::Spec;
-use thalweg_cluster::positions::{Origin, Position};
+use thalweg_cluster::frame::{Head, Spec, tick};
+use thalweg_cluster::positions::{Mark, Origin, Position};
 use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
@@ -117,6 +117,8 @@ impl UnitsFolder {
 pub struct Unit {
     pub partition: u32,
     pub job: RunningJob,
+    /// The number of the text by which it was opened.
+    text: u64,
     pub counts: Arc<InboxCounts>,
     /// Whether it sends answers; one that follows does not.
     pub is_active: Arc<AtomicBool>,
@@ -150,6 +152,13 @@ impl Unit {
     /// Whether it has read all that it may, as it is known now.
     pub(super) fn is_ready(&self) -> bool {
         self.counts.has_read_to(self.limit.as_ref().and_then(|limit| limit.below()))
+    }
+
+    /// Whether it is the active one by all that is known here, and a task of it emits at the next tick.
+    pub(super) fn waits_for_tick(&self) -> bool {
+        self.is_active.load(Ordering::Relaxed)
+            && self.is_planned.load(Ordering::Relaxed)
+            && self.job.stats().operators.iter().flat_map(|of| &of.tasks).any(|task| task.waits_for_tick)
     }
 
     /// Whether it has ended where its log goes on with another text of the job.
@@ -322,6 +331,7 @@ impl Units {
         Ok(Arc::new(Unit {
             partition,
             job,
+            text: spec.number,
             counts,
             is_active,
             is_planned,
@@ -362,6 +372,21 @@ impl Units {
                 .err()
         });
         again.collect()
+    }
+
+    /// Appends a message without rows to the log of a unit, so that time goes on there. It may be lost: it is asked for again as
+    /// long as a task waits.
+    pub(super) fn append_tick(&self, unit: &Unit) {
+        let Some(post) = &self.options.post else { return };
+        let head = Head {
+            spec: unit.text,
+            origin: Origin::Unit { stage: self.stage.place, partition: unit.partition },
+            lineage: None,
+            after: Mark::START,
+            arrival: post.now(),
+            task_time: None,
+        };
+        post.append(&self.topic, unit.partition, &tick(&head));
     }
 
     /// Looks at all gaps that the control log names between these units and those of the next stage, and does what is to be

@@ -111,6 +111,10 @@ pub struct Prepared {
     pub apart: bool,
     /// Files that its tasks load when they are made.
     pub loads: Option<Loads>,
+    /// It emits at ticks: on several nodes the log of its stage has them.
+    pub at_ticks: bool,
+    /// Its tasks hold something that no checkpoint has: a restart forgets it.
+    pub forgets: bool,
     /// Its parts as a chain, where it has several keys.
     pub links: Option<Links>,
 }
@@ -200,6 +204,8 @@ impl Prepared {
             takes_partitions: false,
             apart: false,
             loads: None,
+            at_ticks: false,
+            forgets: false,
             links: None,
         }
     }
@@ -247,6 +253,13 @@ impl Prepared {
     #[must_use]
     pub fn emits_later(self, later: Later) -> Self {
         Self { later: Some(later), ..self }
+    }
+
+    /// For an operator that emits at ticks; its tasks say when they wait for one
+    /// ([`Operator::waits_for_tick`](thalweg_flow::Operator::waits_for_tick)).
+    #[must_use]
+    pub fn emits_at_ticks(self) -> Self {
+        Self { at_ticks: true, ..self }
     }
 
     /// Insists that all records of an input which agree in these fields, by their places, reach the same task,

@@ -264,6 +264,8 @@ impl Prepared {
             memory: plan.is_durable.then_some(Memory::Elements),
             kept_by,
             takes_partitions,
+            at_ticks: matches!(plan.settings.output, OutputPolicy::Every(_)),
+            forgets: !plan.is_durable,
             ..Self::of_parts(outputs, vec![part])
         }
     }
