@@ -764,9 +764,9 @@ impl Transactions {
         let Some(last) = last_position(text) else { return Ok(()) };
         self.last = Some(last);
         if self.committed.is_some_and(|committed| last <= committed) {
-            // All of it is there.
+            // All of it is there, and all before it.
             if !self.is_open {
-                self.inner.release(u64::MAX);
+                self.inner.release(tag + 1);
             }
             return Ok(());
         }

@@ -45,7 +45,7 @@ pub fn find() -> Result<Found> {
 
 pub(super) fn start(found: &Found, folder: &Path) -> Result<Running> {
     let Found::At(jars) = found else { anyhow::bail!("it is not there") };
-    let broker = Broker::start_with(jars, folder)?;
+    let broker = Broker::start_with(jars, folder, broker::SESSION)?;
     let path = |name| broker.certificate(name).display().to_string();
     let environment = vec![
         ("THALWEG_KAFKA", broker.address()),
