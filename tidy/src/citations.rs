@@ -15,7 +15,7 @@ static ELSEWHERE: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
         r"\bdesign,? sections?\b",
         r"\bsections? \d[\d.]* of the design\b",
-        r"\b(design|cluster|style|dependencies)\.md\b",
+        r"\b(design|style|dependencies)\.md\b",
         r"\bseed,? 0\d\d\b",
         r"\bseed's (paper|queries|published|figures?|tables?)\b",
         r"\b(network-analytics|paper) seed\b",

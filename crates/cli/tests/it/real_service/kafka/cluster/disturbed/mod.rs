@@ -5,7 +5,8 @@
 //! held against what was known before its request left and what had been sent when it came ([`clients`]). When the last
 //! fault is over and all payments are answered, one more payment of each card and shop is compared with a recount
 //! ([`payments`]), and so are the rows that the job wrote to two topics, by transactions and with positions, and those of
-//! a table, as each node answers SQL. A run in which a fault did not happen, or no answer was checked, fails.
+//! a table, as each node answers SQL. Rows by transactions are not compared where the broker says in its log that it has lost
+//! some itself. A run in which a fault did not happen, or no answer was checked, fails.
 //!
 //! `THALWEG_SECONDS` is how long faults go on: each comes once at least, and all of them in another order in the next lap.
 //! `THALWEG_SEED` decides payments, their clients, the order of faults, the nodes that they hit and their moments. A seed
@@ -80,7 +81,13 @@ fn every_payment_that_is_answered_counts_once_whatever_happens_to_nodes_and_brok
     clients.recount();
     let sink = format!("{}/marked", scene.job());
     clients.recount_table(|sql| scene.ask_all(sql));
-    clients.recount_rows("transactions", || scene.rows("once").into_iter().map(|(_, row)| row).collect());
+    match scene.forgotten_transactions() {
+        0 => clients
+            .recount_rows("transactions", || scene.rows("once").into_iter().map(|(_, row)| row).collect()),
+        count => say(format_args!(
+            "disturbed: rows by transactions are not compared: the broker has acknowledged {count} that it never ended"
+        )),
+    }
     clients.recount_rows("positions", || by_position(scene.rows("marked"), &sink));
     say(clients.summary());
     scene.end();
