@@ -139,7 +139,11 @@ fn read_options(path: &Path) -> Result<Options, Error> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Error::user(format!("read the options of the cluster's address in {name}")).with_source(error)
     })?;
-    connection::read(&name, &text).map_err(|mistakes| Error::user(mistakes.to_string()))
+    connection::read(&name, &text).map_err(|mistakes| {
+        let said = mistakes.to_string();
+        // Whoever shows an error says first that it is one.
+        Error::user(said.strip_prefix("error: ").unwrap_or(&said).to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -185,6 +189,7 @@ mod tests {
         assert_eq!(settings.properties, [(BACKOFF.to_owned(), "900".to_owned())]);
         let error = with("tls: maybe\n").unwrap_err();
         assert!(error.message().contains("kafka.yaml:1:6"), "{error}");
+        assert!(!error.message().starts_with("error"), "{error}");
         std::fs::remove_file(&path).unwrap();
         let address = format!("kafka://a:9092?options={}", path.display());
         let error = address.parse::<ClusterAddress>().unwrap().settings("x").unwrap_err();

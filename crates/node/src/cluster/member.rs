@@ -187,7 +187,7 @@ impl Member {
         Arc::clone(&self.lock().state)
     }
 
-    /// Whether the state was that of the log `within` so long. After a pause of the process, or while brokers are away, the log may
+    /// Whether the state was that of the whole log less than `within` ago. After a pause of the process, or while brokers are away, the log may
     /// say something else by now.
     pub(super) fn is_recent(&self, now: Micros, within: Duration) -> bool {
         self.lock().as_of.is_some_and(|as_of| since(as_of, now) < within)

@@ -119,6 +119,8 @@ pub struct Unit {
     pub job: RunningJob,
     /// The number of the text by which it was opened.
     text: u64,
+    /// Operators of it emit at ticks.
+    has_ticks: bool,
     pub counts: Arc<InboxCounts>,
     /// Whether it sends answers; one that follows does not.
     pub is_active: Arc<AtomicBool>,
@@ -156,7 +158,8 @@ impl Unit {
 
     /// Whether it is the active one by all that is known here, and a task of it emits at the next tick.
     pub(super) fn waits_for_tick(&self) -> bool {
-        self.is_active.load(Ordering::Relaxed)
+        self.has_ticks
+            && self.is_active.load(Ordering::Relaxed)
             && self.is_planned.load(Ordering::Relaxed)
             && self.job.stats().operators.iter().flat_map(|of| &of.tasks).any(|task| task.waits_for_tick)
     }
@@ -332,6 +335,7 @@ impl Units {
             partition,
             job,
             text: spec.number,
+            has_ticks: stage.has_ticks(),
             counts,
             is_active,
             is_planned,
