@@ -66,6 +66,8 @@ struct Copy {
     /// Its last commit, and the record after it.
     resume: SinkResume,
     committed: u64,
+    /// It is given no more than these records.
+    most: u64,
     life: Option<Life>,
 }
 
@@ -81,7 +83,7 @@ impl Copy {
         let resume = SinkResume { is_new: true, ..SinkResume::default() };
         static COPIES: AtomicU64 = AtomicU64::new(1);
         let address = format!("127.0.0.1:{}", COPIES.fetch_add(1, Ordering::Relaxed));
-        Self { bus: bus.clone(), address, faults, delivery, resume, committed: 0, life: None }
+        Self { bus: bus.clone(), address, faults, delivery, resume, committed: 0, most: RECORDS, life: None }
     }
 
     fn start(&mut self, is_active: bool) {
@@ -112,8 +114,8 @@ impl Copy {
         let Some(Life { rows, driven, next }) = &mut self.life else { return };
         let first = rows.first + *next;
         let end = match rows.is_active() {
-            true => RECORDS,
-            false => rows.limit.load(Ordering::Relaxed).min(RECORDS),
+            true => self.most,
+            false => rows.limit.load(Ordering::Relaxed).min(self.most),
         };
         let count = count.min(end.saturating_sub(first));
         if count == 0 {
@@ -178,6 +180,8 @@ fn run(bus: &MemoryBus, delivery: &'static str, seed: u64, faults: Faults) -> Ha
     let mut copies = [Copy::new(bus, delivery, faults), Copy::new(bus, delivery, faults)];
     let mut happened = Happened::default();
     let mut active = 0;
+    // The others come when only one copy is left.
+    copies.iter_mut().for_each(|copy| copy.most = RECORDS - 10);
     copies[0].start(true);
     for _ in 0..60 {
         let other = 1 - active;
@@ -222,7 +226,12 @@ fn run(bus: &MemoryBus, delivery: &'static str, seed: u64, faults: Faults) -> Ha
     }
     copies.iter_mut().for_each(|copy| copy.faults = Faults::default());
     bus.set_faults(Faults::default());
-    copies[1 - active].life = None;
+    // What it has asked brokers for before may still happen, until its thread has ended, after which the next life begins.
+    let other = &mut copies[1 - active];
+    other.life = None;
+    other.start(false);
+    other.drain();
+    copies[active].most = RECORDS;
     // A life that another one has fenced off, whose thread had not ended, ends; the next one goes on.
     while copies[active].committed < RECORDS {
         copies[active].activate();

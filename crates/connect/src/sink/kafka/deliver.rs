@@ -194,7 +194,10 @@ impl Deliverer {
                 self.await_news(runtime, IDLE);
             }
         }
-        self.tell(start, shared, true);
+        // One that was ended with its job says nothing: another copy may have said more by now.
+        if self.has_nothing_left() {
+            self.tell(start, shared, true);
+        }
         Ok(())
     }
 
