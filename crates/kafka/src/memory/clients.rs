@@ -354,12 +354,13 @@ impl Producer for MemoryProducer {
     }
 
     fn begin(&mut self) -> Result<(), BusError> {
-        self.check()?;
-        let Some((_, id)) = &self.epoch else {
+        let Some((epoch, id)) = &self.epoch else {
             let action = "begin a transaction";
             return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
         };
-        self.transaction = Some(lock(&self.world).begin_transaction(id));
+        let mut world = lock(&self.world);
+        world.check_epoch(id, *epoch)?;
+        self.transaction = Some(world.begin_transaction(id));
         Ok(())
     }
 
@@ -368,19 +369,18 @@ impl Producer for MemoryProducer {
         while !self.queue.is_empty() {
             self.step();
         }
-        if let Some((_, id)) = &self.epoch {
-            let mut world = lock(&self.world);
-            let timed_out = world.faults.timed_out;
-            if world.happens(timed_out) {
+        // Until the end under one lock: another producer begins before all of it or after.
+        let mut world = lock(&self.world);
+        let faults = world.faults;
+        if let Some((epoch, id)) = &self.epoch {
+            if world.happens(faults.timed_out) {
                 world.begin_epoch(id);
             }
+            world.check_epoch(id, *epoch)?;
         }
-        self.check()?;
         let Some(transaction) = self.transaction.take() else {
             return Err(BusError::new(Problem::Other, action, "no transaction is open"));
         };
-        let mut world = lock(&self.world);
-        let faults = world.faults;
         if self.failure.take().is_some() || world.happens(faults.aborts) {
             self.open.clear();
             world.end_transaction(transaction, false);
