@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use thalweg_harness::service::Found;
-use thalweg_harness::service::kafka::{self, Broker};
+use thalweg_harness::service::kafka::{self, Broker, Release};
 
 /// No broker takes longer to come up, on a machine with much to do.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -58,10 +58,10 @@ impl MortalBroker {
             if let Some(broker) = shared.upgrade() {
                 return Ok(Ok(broker));
             }
-            if let Found::Missing(reason) = kafka::find()? {
+            if let Found::Missing(reason) = kafka::find(Release::Steady)? {
                 return Ok(Err(reason));
             }
-            let broker = Broker::start(&std::env::temp_dir()).context("start a broker")?;
+            let broker = Broker::start(Release::Steady, &std::env::temp_dir()).context("start a broker")?;
             let broker = Rc::new(RefCell::new(Self { broker, state: State::Runs }));
             *shared = Rc::downgrade(&broker);
             Ok(Ok(broker))
@@ -142,14 +142,6 @@ impl MortalBroker {
             ensure!(from.elapsed() < PATIENCE, "the broker is not up within {PATIENCE:?}: {}", self.said());
             thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    /// How often it has said that it ends a transaction without writing so into a partition. A broker that has just been
-    /// started does not know who leads its partitions, takes them for deleted ones, and leaves them out (Kafka 4.4): what
-    /// it has aborted can be read then.
-    pub(super) fn lost_markers(&self) -> usize {
-        let said = std::fs::read(self.broker.log()).unwrap_or_default();
-        memchr::memmem::find_iter(&said, "while trying to send transaction markers").count()
     }
 
     /// The end of its output.

@@ -20,7 +20,7 @@ use anyhow::Result;
 
 use super::report::Report;
 use thalweg_harness::project::{self, Profile};
-use thalweg_harness::service::kafka::Broker;
+use thalweg_harness::service::kafka::{Broker, Release};
 
 pub(crate) use smoke::smoke;
 
@@ -80,9 +80,12 @@ impl Options {
     }
 }
 
+/// Of the broker.
+const RELEASE: Release = Release::Newest;
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = project::thalweg(Profile::Release)?;
-    let broker = Broker::start(&project::scratch("bench-cluster")?)?;
+    let broker = Broker::start(RELEASE, &project::scratch("bench-cluster")?)?;
     let mut report = Report::new("cluster", "One job on several nodes").of_parts(&options.only);
     report.say("One broker of Kafka with one copy of everything; it, all nodes and the clients share the cores of the machine. Stages have 8 partitions; nodes have data directories and commit every 10 s.");
     if options.wants("throughput") {

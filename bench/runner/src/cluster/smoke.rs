@@ -11,13 +11,13 @@ use thalweg_harness::service::Found;
 use thalweg_harness::service::kafka::{self, Broker};
 
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
-    if let Found::Missing(reason) = kafka::find()? {
+    if let Found::Missing(reason) = kafka::find(super::RELEASE)? {
         tally.skip(format!("cluster: {reason}"));
         return Ok(());
     }
     let binary = project::thalweg(Profile::Dev)?;
     let folder = tempfile::tempdir()?;
-    let broker = Broker::start(folder.path())?;
+    let broker = Broker::start(super::RELEASE, folder.path())?;
     let outcome = latency::measure(&binary, &broker, &["card", "shop"], 100, 1).and_then(|run| {
         ensure!(run.latencies.len() == 100, "{} answers are measured of 100", run.latencies.len());
         Ok(())

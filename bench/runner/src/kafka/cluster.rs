@@ -11,9 +11,9 @@ use crate::counters::Counters;
 use crate::{pinned, process};
 use thalweg_harness::project;
 use thalweg_harness::service::Found;
-use thalweg_harness::service::kafka::{self, Broker};
+use thalweg_harness::service::kafka::{self, Broker, Release};
 
-pub(super) const VERSION: &str = "4.4.0";
+pub(super) const RELEASE: Release = Release::Newest;
 
 /// A broker, and a folder for all that runs with it.
 pub(super) struct Cluster {
@@ -39,7 +39,7 @@ pub(super) fn missing() -> Result<Option<String>> {
     if !project::has("mvn") {
         return Ok(Some("no mvn on the path to build bench/peers/kafka-streams with".to_owned()));
     }
-    Ok(match kafka::find()? {
+    Ok(match kafka::find(RELEASE)? {
         Found::At(_) => None,
         Found::Missing(reason) => Some(reason),
     })
@@ -58,7 +58,7 @@ impl Cluster {
         if let Some(reason) = missing()? {
             bail!("no Kafka: {reason}");
         }
-        Ok(Self { broker: Broker::start(folder)?, folder: folder.to_owned() })
+        Ok(Self { broker: Broker::start(RELEASE, folder)?, folder: folder.to_owned() })
     }
 
     pub(super) fn address(&self) -> String {

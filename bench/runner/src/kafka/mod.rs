@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("kafka", "From topic to topic").of_parts(&options.only);
     report.say(&format!(
         "One broker of Kafka {} with one copy of everything; it, its clients and what is measured share two cores. Topics have {PARTITIONS} partitions. Ours has a data directory and commits every second.",
-        cluster::VERSION
+        cluster::RELEASE.version()
     ));
     if options.wants("throughput") {
         throughput::table(options, &binary, &cluster, &mut report)?;

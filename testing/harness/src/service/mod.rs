@@ -82,7 +82,12 @@ const SERVICES: [Service; 5] = [
     Service { name: "questdb", tests: LIBRARIES, find: questdb::find, start: questdb::start },
     Service { name: "redis", tests: LIBRARIES_AND_JOBS, find: redis::find, start: redis::start },
     Service { name: "hbase", tests: LIBRARIES_AND_JOBS, find: hbase::find, start: hbase::start },
-    Service { name: "kafka", tests: LIBRARIES_AND_JOBS, find: kafka::find, start: kafka::start },
+    Service {
+        name: "kafka",
+        tests: LIBRARIES_AND_JOBS,
+        find: || kafka::find(kafka::Release::Newest),
+        start: kafka::start,
+    },
 ];
 
 /// A service in a folder of its own.

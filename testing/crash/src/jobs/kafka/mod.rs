@@ -13,9 +13,6 @@
 //! * What a consumer has seen while the job runs is what is there at the end.
 //! * Late records are in rejects once.
 //!
-//! A broker may break its own promise, and says so in its log (`MortalBroker::lost_markers`). In a round in which it has,
-//! rows of transactions may be there again; the run says how many.
-//!
 //! Where keys are split over several tasks each has a time of its own; such rounds have one partition of input, whose
 //! times ascend and whose ids are new, so that all tasks agree.
 
@@ -103,8 +100,6 @@ struct Round {
     /// The source ends at the end of its topic.
     is_bounded: bool,
     repeats: u64,
-    /// Of the broker, when the round began.
-    lost_markers: usize,
     random: Random,
 }
 
@@ -155,7 +150,6 @@ impl Round {
         let kinds = [Outage::Kill, Outage::Pause, Outage::Stop];
         let kind = kinds[(setting.round as usize + delivery as usize) % kinds.len()];
         let next_outage = Some((random.between(0, input.count() / 2), kind));
-        let lost_markers = broker.borrow().lost_markers();
         let now = Instant::now();
         Ok(Self {
             delivery,
@@ -177,7 +171,6 @@ impl Round {
             splits: if is_split { random.between(2, 4) } else { 1 },
             is_bounded: false,
             repeats: 0,
-            lost_markers,
             random,
         })
     }
@@ -402,15 +395,7 @@ impl Job for Round {
         self.broker.borrow_mut().bring_up()?;
         let (input, output) = (self.read_input()?, self.read(&self.names.output)?);
         let expected = Expected::of(&input, ledger.runs()?)?;
-        let has_lost_markers = self.broker.borrow().lost_markers() > self.lost_markers;
-        let is_excused = has_lost_markers && self.delivery == Delivery::Transactions;
-        self.repeats = expected.check(&output, self.delivery, &self.starts, is_excused)?;
-        if is_excused && self.repeats > 0 {
-            println!(
-                "the broker has said that it ends a transaction without telling its partitions: {} rows that it has aborted can be read",
-                self.repeats
-            );
-        }
+        self.repeats = expected.check(&output, self.delivery, &self.starts)?;
         for (partition, (seen, rows)) in self.reader.rows.iter().zip(&output).enumerate() {
             let same = seen.iter().zip(rows).take_while(|(one, other)| one == other).count();
             ensure!(

@@ -18,12 +18,9 @@ use tempfile::TempDir;
 
 use super::super::{Found, GRACE, await_up, finish};
 use super::settings::{GUEST, Ports, Settings, USER};
-use super::{certificates, find, metadata, tool};
+use super::{Release, certificates, find, metadata, tool};
 use crate::process;
 use crate::way::Way;
-
-/// How long its controller knows it without hearing of it.
-pub(super) const SESSION: Duration = Duration::from_secs(3);
 
 /// A broker. Its process ends when this is dropped, and its folder is deleted then. The process also ends together with
 /// the thread that started it.
@@ -41,29 +38,20 @@ impl Broker {
     ///
     /// # Errors
     /// Where it cannot be had or does not start.
-    pub fn start(parent: &Path) -> Result<Self> {
-        Self::start_patient(parent, SESSION)
-    }
-
-    /// As [`Self::start`], with a controller that knows it for so long without hearing of it: after a kill it is not up before
-    /// that has passed.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_patient(parent: &Path, session: Duration) -> Result<Self> {
-        match find()? {
-            Found::At(jars) => Self::start_with(&jars, parent, session),
-            Found::Missing(reason) => bail!("no Kafka: {reason}"),
+    pub fn start(release: Release, parent: &Path) -> Result<Self> {
+        match find(release)? {
+            Found::At(jars) => Self::start_with(&jars, parent),
+            Found::Missing(reason) => bail!("no Kafka {}: {reason}", release.version()),
         }
     }
 
-    pub(super) fn start_with(jars: &Path, parent: &Path, session: Duration) -> Result<Self> {
+    pub(super) fn start_with(jars: &Path, parent: &Path) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("kafka-").tempdir_in(parent).context("make a folder")?;
         let password = format!("pw-{}", std::process::id());
         let mut broker = Self { jars: jars.to_owned(), ports: Ports::free()?, password, child: None, folder };
         let path = broker.folder.path();
         certificates::make(path).context("make certificates")?;
-        let settings = Settings { folder: path, ports: &broker.ports, password: &broker.password, session };
+        let settings = Settings { folder: path, ports: &broker.ports, password: &broker.password };
         std::fs::write(broker.settings(), settings.text()).context("write its settings")?;
         broker.format()?;
         broker.bring_up()?;

@@ -19,7 +19,26 @@ use super::maven::{self, Artifact};
 use super::{Found, Running};
 use crate::project;
 
-const VERSION: &str = "4.4.0";
+/// A release of Kafka.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The newest, for what talks to a broker that stays.
+    Newest,
+    /// The last whose coordinator of transactions waits for a partition that has no leader for a moment, for brokers that
+    /// come and go. From 4.3.0 on `KRaftMetadataCache.getPartitionLeaderEndpoint` has nothing to say of one, as of a
+    /// partition that was deleted, and the coordinator ends its transactions without a word to it: what it has
+    /// acknowledged is never read, what it has aborted is, or the partition stays open.
+    Steady,
+}
+
+impl Release {
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::Newest => "4.4.0",
+            Self::Steady => "4.2.1",
+        }
+    }
+}
 
 /// What the logs go through, of the version whose interface Kafka is built with.
 const LOGGER: &str = "1.7.36";
@@ -28,16 +47,17 @@ const LOGGER: &str = "1.7.36";
 ///
 /// # Errors
 /// Where they cannot be moved to their place.
-pub fn find() -> Result<Found> {
+pub fn find(release: Release) -> Result<Found> {
+    let version = release.version();
     if !project::has_or_gets("openssl", "openssl") {
         return Ok(Found::Missing("no openssl on the path to make certificates with".to_owned()));
     }
     let artifact = |group, name, version| Artifact { group, name, version, without: &[] };
     maven::jars(
-        &format!("kafka-{VERSION}"),
+        &format!("kafka-{version}"),
         &[
-            artifact("org.apache.kafka", "kafka_2.13", VERSION),
-            artifact("org.apache.kafka", "kafka-tools", VERSION),
+            artifact("org.apache.kafka", "kafka_2.13", version),
+            artifact("org.apache.kafka", "kafka-tools", version),
             artifact("org.slf4j", "slf4j-simple", LOGGER),
         ],
     )
@@ -45,7 +65,7 @@ pub fn find() -> Result<Found> {
 
 pub(super) fn start(found: &Found, folder: &Path) -> Result<Running> {
     let Found::At(jars) = found else { anyhow::bail!("it is not there") };
-    let broker = Broker::start_with(jars, folder, broker::SESSION)?;
+    let broker = Broker::start_with(jars, folder)?;
     let path = |name| broker.certificate(name).display().to_string();
     let environment = vec![
         ("THALWEG_KAFKA", broker.address()),

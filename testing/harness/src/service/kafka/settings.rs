@@ -1,7 +1,6 @@
 //! `server.properties` of a broker for tests: everything on the loopback, small and quick where that changes no answer.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -60,8 +59,6 @@ pub(super) struct Settings<'a> {
     pub(super) folder: &'a Path,
     pub(super) ports: &'a Ports,
     pub(super) password: &'a str,
-    /// After a kill it may not register before its former session is over: nine seconds, if nothing is set.
-    pub(super) session: Duration,
 }
 
 impl Settings<'_> {
@@ -90,7 +87,6 @@ impl Settings<'_> {
                     _ => format!("{name}:{name}"),
                 }),
             ),
-            ("broker.session.timeout.ms", self.session.as_millis().to_string()),
             ("log.dirs", place("data")),
             ("ssl.keystore.type", "PEM".to_owned()),
             ("ssl.keystore.location", place(SERVER)),
@@ -168,6 +164,8 @@ fn small_and_quick() -> Vec<(String, String)> {
         ("log.retention.check.interval.ms", "1000"),
         ("log.segment.delete.delay.ms", "1000"),
         ("log.cleaner.backoff.ms", "1000"),
+        // After a kill it may not register before its former session is over: nine seconds, if nothing is set.
+        ("broker.session.timeout.ms", "3000"),
         ("broker.heartbeat.interval.ms", "500"),
         // Of 128 MiB, which would be a quarter of all that it has.
         ("log.cleaner.dedupe.buffer.size", "4194304"),
@@ -188,13 +186,7 @@ mod tests {
 
     fn properties() -> BTreeMap<String, String> {
         let ports = Ports { plain: 1, way: [2, 7], sasl: 3, ssl: 4, sasl_ssl: 5, controller: 6 };
-        let text = Settings {
-            folder: Path::new("/f"),
-            ports: &ports,
-            password: "secret",
-            session: Duration::from_secs(3),
-        }
-        .text();
+        let text = Settings { folder: Path::new("/f"), ports: &ports, password: "secret" }.text();
         let lines = text.lines().map(|line| line.split_once('=').unwrap());
         let lines: Vec<(String, String)> = lines.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         let count = lines.len();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thalweg_harness::random::Random;
-use thalweg_harness::service::kafka::Broker;
+use thalweg_harness::service::kafka::{Broker, Release};
 
 use super::super::super::{eventually, lasting_port};
 use super::super::Place;
@@ -87,7 +87,7 @@ impl<'a> Nodes<'a> {
 fn answers_are_the_same_wherever_a_job_runs_and_whoever_is_killed() {
     let job = format!("alike{}", std::process::id());
     let folder = Place::with(&[]);
-    let broker = Broker::start(folder.path()).expect("a broker");
+    let broker = Broker::start(Release::Steady, folder.path()).expect("a broker");
     let place = || Place::with(&[("job.yaml", &job_file(&job, SOURCE, &QUERIES))]);
     let alone = place();
     let mut nodes = Nodes::new(&job);

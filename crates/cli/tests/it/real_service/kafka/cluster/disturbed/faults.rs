@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use thalweg_harness::process;
 use thalweg_harness::random::Random;
-use thalweg_harness::service::kafka::Broker;
+use thalweg_harness::service::kafka::{Broker, Release};
 use thalweg_harness::way::{Cut, Way};
 
 use super::super::super::super::{eventually, lasting_port};
@@ -56,11 +56,6 @@ pub(super) const FAULTS: [Fault; 10] = [
 ];
 
 const FROZEN: Duration = Duration::from_secs(8);
-
-/// The broker's controller knows it for so long without hearing of it. Where it takes off the list a broker that hung, which
-/// has the only copy of all partitions, its coordinator commits transactions without a word to them for a moment: Kafka 4.4
-/// takes partitions without a leader for deleted ones, and readers never see the rows.
-const SESSION: Duration = Duration::from_secs(14);
 
 /// What was on its way when a broker stopped is answered by then.
 const STILL: Duration = Duration::from_secs(1);
@@ -137,7 +132,7 @@ impl Scene {
     pub(super) fn start() -> Self {
         let job = format!("pay{}", std::process::id());
         let place = Place::with(&[]);
-        let broker = Broker::start_patient(place.path(), SESSION).expect("a broker");
+        let broker = Broker::start(Release::Steady, place.path()).expect("a broker");
         let sinks = [("once", "transactions"), ("marked", "positions")]
             .map(|(topic, delivery)| sink(&broker.address(), topic, topic, delivery))
             .concat();
@@ -166,13 +161,6 @@ impl Scene {
     /// Rows of a topic, and the headers before them.
     pub(super) fn rows(&self, topic: &str) -> Vec<(String, Value)> {
         read_all(&self.broker.address(), topic)
-    }
-
-    /// How many transactions the broker has acknowledged without ending them in all partitions, as it took some for deleted
-    /// whose leader was away (`SESSION`). What it did not end, readers see late or never.
-    pub(super) fn forgotten_transactions(&self) -> usize {
-        const WORDS: &str = "these partitions are likely deleted already and hence can be skipped";
-        std::fs::read_to_string(self.broker.log()).expect("a log").matches(WORDS).count()
     }
 
     /// What SQL says on each node.
