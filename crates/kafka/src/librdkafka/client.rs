@@ -30,6 +30,13 @@ pub(super) fn configured(settings: &Settings) -> Result<ClientConfig, BusError> 
         // Gaps between attempts stay short: a broker that is back is used at once.
         ("reconnect.backoff.max.ms", "500"),
         ("socket.nagle.disable", "true"),
+        // A broker that hangs, or whose machine is gone, is given up when others lead its partitions by now: those that
+        // keep to Kafka's defaults notice it after 9 s. Left to itself the client waits for a minute, and a row that goes
+        // through several clients for several.
+        ("socket.timeout.ms", "10000"),
+        ("socket.connection.setup.timeout.ms", "10000"),
+        // Clients that had nothing to send have heard of the new leaders, too.
+        ("topic.metadata.refresh.interval.ms", "5000"),
         ("allow.auto.create.topics", "false"),
     ] {
         config.set(name, value);
