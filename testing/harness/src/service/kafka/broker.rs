@@ -22,7 +22,7 @@ use super::{Release, certificates, find, metadata, tool};
 use crate::process;
 use crate::way::Way;
 
-/// A broker. Its process ends when this is dropped, and its folder is deleted then. The process also ends together with
+/// A broker, alone or one of some. Its process ends when this is dropped, and its folder is deleted then. The process also ends together with
 /// the thread that started it.
 pub struct Broker {
     jars: PathBuf,
@@ -39,23 +39,51 @@ impl Broker {
     /// # Errors
     /// Where it cannot be had or does not start.
     pub fn start(release: Release, parent: &Path) -> Result<Self> {
-        match find(release)? {
-            Found::At(jars) => Self::start_with(&jars, parent),
-            Found::Missing(reason) => bail!("no Kafka {}: {reason}", release.version()),
-        }
+        Self::start_with(&jars(release)?, parent)
     }
 
     pub(super) fn start_with(jars: &Path, parent: &Path) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("kafka-").tempdir_in(parent).context("make a folder")?;
-        let password = format!("pw-{}", std::process::id());
-        let mut broker = Self { jars: jars.to_owned(), ports: Ports::free()?, password, child: None, folder };
-        let path = broker.folder.path();
-        certificates::make(path).context("make certificates")?;
-        let settings = Settings { folder: path, ports: &broker.ports, password: &broker.password };
-        std::fs::write(broker.settings(), settings.text()).context("write its settings")?;
-        broker.format()?;
-        broker.bring_up()?;
+        let [broker] = Self::start_together(jars, parent)?;
         Ok(broker)
+    }
+
+    /// Starts some that have a copy of everything each, as [`Self::start`] does one.
+    ///
+    /// # Errors
+    /// As for one.
+    pub fn start_some<const N: usize>(release: Release, parent: &Path) -> Result<[Self; N]> {
+        Self::start_together(&jars(release)?, parent)
+    }
+
+    fn start_together<const N: usize>(jars: &Path, parent: &Path) -> Result<[Self; N]> {
+        let cluster = cluster_id();
+        let ports: Vec<Ports> = std::iter::repeat_with(Ports::free).take(N).collect::<Result<_>>()?;
+        let controllers: Vec<String> = ports.iter().map(|ports| ports.address(ports.controller)).collect();
+        let mut brokers = Vec::with_capacity(N);
+        for (place, ports) in ports.into_iter().enumerate() {
+            let folder =
+                tempfile::Builder::new().prefix("kafka-").tempdir_in(parent).context("make a folder")?;
+            let path = folder.path();
+            certificates::make(path).context("make certificates")?;
+            let password = format!("pw-{}", std::process::id());
+            let settings = Settings {
+                folder: path,
+                place,
+                controllers: &controllers,
+                ports: &ports,
+                password: &password,
+            };
+            let text = settings.text();
+            let broker = Self { jars: jars.to_owned(), ports, password, child: None, folder };
+            std::fs::write(broker.settings(), text).context("write its settings")?;
+            broker.format(&cluster)?;
+            brokers.push(broker);
+        }
+        // Most of their controllers have to run before any is up.
+        brokers.iter_mut().try_for_each(Self::launch)?;
+        brokers.iter_mut().try_for_each(Self::bring_up)?;
+        let brokers = brokers.try_into();
+        Ok(brokers.unwrap_or_else(|_| unreachable!("one was made for each place")))
     }
 
     /// Host and port without encryption or users, where a client may do anything.
@@ -212,9 +240,9 @@ impl Broker {
     }
 
     /// Lays out its files, with the users whose passwords it keeps as SCRAM does.
-    fn format(&self) -> Result<()> {
+    fn format(&self, cluster: &str) -> Result<()> {
         let mut format = tool(&self.jars);
-        format.args(["kafka.tools.StorageTool", "format", "--cluster-id", &cluster_id(), "--config"]);
+        format.args(["kafka.tools.StorageTool", "format", "--cluster-id", cluster, "--config"]);
         format.arg(self.settings());
         for user in [USER, GUEST] {
             for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512"] {
@@ -239,6 +267,13 @@ impl Drop for Broker {
     fn drop(&mut self) {
         // Nothing of it is needed any more.
         self.kill();
+    }
+}
+
+fn jars(release: Release) -> Result<PathBuf> {
+    match find(release)? {
+        Found::At(jars) => Ok(jars),
+        Found::Missing(reason) => bail!("no Kafka {}: {reason}", release.version()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Apache Kafka, from Maven's jars (54 MB): one broker that is its own controller.
+//! Apache Kafka, from Maven's jars (54 MB): one broker that is its own controller, or some of them.
 //!
 //! * [`Broker`]: a broker whose process comes and goes, for harnesses; the service of the tests is built on it.
 //! * `settings`: its `server.properties`; `certificates`: what its TLS needs; `metadata`: the request that tells

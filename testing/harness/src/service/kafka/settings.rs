@@ -23,7 +23,7 @@ pub(super) struct Ports {
     pub(super) sasl_ssl: u16,
     /// As `plain`, for clients that come by a way: where that ends, and where it begins.
     pub(super) way: [u16; 2],
-    controller: u16,
+    pub(super) controller: u16,
 }
 
 impl Ports {
@@ -57,13 +57,18 @@ impl Ports {
 
 pub(super) struct Settings<'a> {
     pub(super) folder: &'a Path,
+    /// Which of the brokers it is, from 0.
+    pub(super) place: usize,
+    /// The controllers of all brokers, each of which has one, in their order.
+    pub(super) controllers: &'a [String],
     pub(super) ports: &'a Ports,
     pub(super) password: &'a str,
 }
 
 impl Settings<'_> {
     pub(super) fn text(&self) -> String {
-        let lines = self.identity().into_iter().chain(self.access()).chain(small_and_quick());
+        let lines =
+            self.identity().into_iter().chain(self.access()).chain(self.copies()).chain(small_and_quick());
         lines.map(|(name, value)| format!("{name}={value}\n")).collect()
     }
 
@@ -74,8 +79,8 @@ impl Settings<'_> {
         let place = |name: &str| self.folder.join(name).display().to_string();
         named([
             ("process.roles", "broker,controller".to_owned()),
-            ("node.id", "1".to_owned()),
-            ("controller.quorum.voters", format!("1@{}", self.ports.address(self.ports.controller))),
+            ("node.id", (self.place + 1).to_string()),
+            ("controller.quorum.voters", self.voters()),
             ("controller.listener.names", "CONTROLLER".to_owned()),
             ("inter.broker.listener.name", "PLAINTEXT".to_owned()),
             ("listeners", of_all(|of, name, port| format!("{name}://{}", of.ports.address(port)))),
@@ -104,6 +109,27 @@ impl Settings<'_> {
             format!("{name}://{}", self.ports.address(port))
         });
         addresses.collect::<Vec<_>>().join(",")
+    }
+
+    fn voters(&self) -> String {
+        let voters = self.controllers.iter().zip(1..).map(|(address, id)| format!("{id}@{address}"));
+        voters.collect::<Vec<_>>().join(",")
+    }
+
+    /// Each broker has a copy of everything, and one of them may be away.
+    fn copies(&self) -> Vec<(String, String)> {
+        let count = self.controllers.len();
+        let copies = [
+            "default.replication.factor",
+            "offsets.topic.replication.factor",
+            "transaction.state.log.replication.factor",
+            "share.coordinator.state.topic.replication.factor",
+        ];
+        let present =
+            ["min.insync.replicas", "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr"];
+        let named = |name: &str, count: usize| (name.to_owned(), count.to_string());
+        let copies = copies.into_iter().map(|name| named(name, count));
+        copies.chain(present.into_iter().map(|name| named(name, count.div_ceil(2)))).collect()
     }
 
     /// Who is let in, and what they may do.
@@ -144,14 +170,9 @@ impl Settings<'_> {
 fn small_and_quick() -> Vec<(String, String)> {
     named([
         ("auto.create.topics.enable", "false"),
-        // Its own topics: one copy, as there is one broker; one partition, as each costs time at the start.
-        ("offsets.topic.replication.factor", "1"),
+        // Its own topics have one partition, as each costs time at the start.
         ("offsets.topic.num.partitions", "1"),
-        ("transaction.state.log.replication.factor", "1"),
-        ("transaction.state.log.min.isr", "1"),
         ("transaction.state.log.num.partitions", "1"),
-        ("share.coordinator.state.topic.replication.factor", "1"),
-        ("share.coordinator.state.topic.min.isr", "1"),
         ("share.coordinator.state.topic.num.partitions", "1"),
         // Groups and transactions whose members are gone are noticed within a second, instead of six and ten.
         ("group.initial.rebalance.delay.ms", "0"),
@@ -185,8 +206,14 @@ mod tests {
     use super::*;
 
     fn properties() -> BTreeMap<String, String> {
+        properties_of(0, &["127.0.0.1:6".to_owned()])
+    }
+
+    fn properties_of(place: usize, controllers: &[String]) -> BTreeMap<String, String> {
         let ports = Ports { plain: 1, way: [2, 7], sasl: 3, ssl: 4, sasl_ssl: 5, controller: 6 };
-        let text = Settings { folder: Path::new("/f"), ports: &ports, password: "secret" }.text();
+        let text =
+            Settings { folder: Path::new("/f"), place, controllers, ports: &ports, password: "secret" }
+                .text();
         let lines = text.lines().map(|line| line.split_once('=').unwrap());
         let lines: Vec<(String, String)> = lines.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         let count = lines.len();
@@ -209,6 +236,18 @@ mod tests {
         assert_eq!(properties["controller.quorum.voters"], "1@127.0.0.1:6");
         let advertised = "PLAINTEXT://127.0.0.1:1,WAY://127.0.0.1:7,SASL_PLAINTEXT://127.0.0.1:3";
         assert!(properties["advertised.listeners"].starts_with(advertised));
+    }
+
+    #[test]
+    fn of_three_brokers_one_may_be_away() {
+        let alone = properties();
+        assert_eq!((&*alone["node.id"], &*alone["min.insync.replicas"]), ("1", "1"));
+        let controllers = ["h:6", "h:7", "h:8"].map(str::to_owned);
+        let of_three = properties_of(1, &controllers);
+        assert_eq!(of_three["node.id"], "2");
+        assert_eq!(of_three["controller.quorum.voters"], "1@h:6,2@h:7,3@h:8");
+        assert_eq!(of_three["offsets.topic.replication.factor"], "3");
+        assert_eq!(of_three["min.insync.replicas"], "2");
     }
 
     #[test]

@@ -4,13 +4,18 @@
 //! * `leaving`: one client, whose every answer is exact, while nodes are killed and leave.
 //! * `pushed`: records by TCP and UDP to each node.
 //! * `writing`: one client, while a job writes to topics.
+//! * `copies`: one client, while a job writes to topics, and each of three brokers goes away.
+//! * `paying`: the client of those two.
 //! * `disturbed`: many clients while nodes and the broker are killed, paused and cut off, and lose their data; recounted in the end.
 
 #[cfg(target_os = "linux")]
 mod alike;
 #[cfg(target_os = "linux")]
+mod copies;
+#[cfg(target_os = "linux")]
 mod disturbed;
 mod leaving;
+mod paying;
 mod pushed;
 mod writing;
 
@@ -51,10 +56,11 @@ fn writing_to(job: &str, sinks: &str) -> String {
     format!("{job}sinks:\n{sinks}")
 }
 
-/// A sink of such a job.
-fn sink(broker: &str, name: &str, topic: &str, delivery: &str) -> String {
+/// A sink of such a job; `brokers` is one or some, with commas between them.
+fn sink(brokers: &str, name: &str, topic: &str, delivery: &str) -> String {
+    let brokers: Vec<&str> = brokers.split(',').collect();
     format!(
-        "  {name}: {{ type: kafka, input: features, brokers: \"{broker}\", topic: {topic}, key: tx, delivery: {delivery} }}\n"
+        "  {name}: {{ type: kafka, input: features, brokers: {brokers:?}, topic: {topic}, key: tx, delivery: {delivery} }}\n"
     )
 }
 
@@ -83,8 +89,10 @@ struct Node {
 }
 
 impl Node {
+    /// Of a cluster that has as many copies as brokers are named, with commas between them.
     fn start(place: &Place, brokers: &str, prefix: &str, name: &str, port: u16) -> Self {
-        let address = format!("kafka://{brokers}?replication=1&prefix={prefix}");
+        let copies = brokers.split(',').count();
+        let address = format!("kafka://{brokers}?replication={copies}&prefix={prefix}");
         Self::with(place, &["--cluster", &address, "--node", name, "--host-id", name], name, port)
     }
 
