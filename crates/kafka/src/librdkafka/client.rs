@@ -19,6 +19,13 @@ use crate::{BusError, Problem, Sasl, Settings};
 /// How long a token is used whose end is not known, in milliseconds: it is asked for again after four fifths.
 const TOKEN_LIFE: i64 = 300_000;
 
+pub(super) const SOCKET_TIMEOUT: &str = "socket.timeout.ms";
+
+/// Milliseconds after which a broker is given up that hangs, or whose machine is gone: others lead its partitions by then,
+/// as those that keep to Kafka's defaults notice it after 9 s. Left to itself the client waits for a minute, and a row that
+/// goes through several clients for several.
+pub(super) const GIVEN_UP: u64 = 10_000;
+
 /// The settings of every client.
 ///
 /// # Errors
@@ -30,10 +37,7 @@ pub(super) fn configured(settings: &Settings) -> Result<ClientConfig, BusError> 
         // Gaps between attempts stay short: a broker that is back is used at once.
         ("reconnect.backoff.max.ms", "500"),
         ("socket.nagle.disable", "true"),
-        // A broker that hangs, or whose machine is gone, is given up when others lead its partitions by now: those that
-        // keep to Kafka's defaults notice it after 9 s. Left to itself the client waits for a minute, and a row that goes
-        // through several clients for several.
-        ("socket.timeout.ms", "10000"),
+        (SOCKET_TIMEOUT, &GIVEN_UP.to_string()),
         ("socket.connection.setup.timeout.ms", "10000"),
         // Clients that had nothing to send have heard of the new leaders, too.
         ("topic.metadata.refresh.interval.ms", "5000"),
@@ -90,6 +94,20 @@ pub(super) fn configured(settings: &Settings) -> Result<ClientConfig, BusError> 
         BusError::new(Problem::Setting, "configure a client", said)
     })?;
     Ok(config)
+}
+
+/// As [`GIVEN_UP`], for a producer of transactions: before brokers end a transaction, as the client library wants it. `None`
+/// where the settings say how long.
+pub(super) fn given_up_in(properties: &[(String, String)]) -> Option<u64> {
+    /// What the client library takes where nothing is set, and the least that it takes.
+    const TRANSACTION: u64 = 60_000;
+    const LEAST: u64 = 900;
+    if properties.iter().any(|(name, _)| name == SOCKET_TIMEOUT) {
+        return None;
+    }
+    let transaction = properties.iter().find(|(name, _)| name == "transaction.timeout.ms");
+    let transaction = transaction.and_then(|(_, millis)| millis.parse().ok()).unwrap_or(TRANSACTION);
+    Some(GIVEN_UP.min(transaction.saturating_sub(100)).max(LEAST))
 }
 
 /// How long an error is not logged again as a warning: a client without its brokers reports several a second.
@@ -319,6 +337,19 @@ mod tests {
             }
         }
         assert_eq!(logged, [0, 10, 30]);
+    }
+
+    #[test]
+    fn a_request_is_given_up_before_its_transaction_is() {
+        let of = |all: &[(&str, &str)]| {
+            let named = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            given_up_in(&all.iter().map(named).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), Some(10_000));
+        assert_eq!(of(&[("transaction.timeout.ms", "30000")]), Some(10_000));
+        assert_eq!(of(&[("transaction.timeout.ms", "2000")]), Some(1_900));
+        assert_eq!(of(&[("transaction.timeout.ms", "50")]), Some(900));
+        assert_eq!(of(&[("transaction.timeout.ms", "2000"), (SOCKET_TIMEOUT, "700")]), None);
     }
 
     #[test]

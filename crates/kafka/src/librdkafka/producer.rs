@@ -18,7 +18,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::{ClientContext, Offset};
 
 use super::bootstrap::Bootstrap;
-use super::client::{Context, configured, problem_of, trouble};
+use super::client::{Context, SOCKET_TIMEOUT, configured, given_up_in, problem_of, trouble};
 use super::consumer::Served;
 use super::steps::Steps;
 use crate::{
@@ -175,6 +175,9 @@ impl KafkaProducer {
             }
             Some(id) => {
                 config.set("transactional.id", id);
+                if let Some(millis) = given_up_in(&settings.properties) {
+                    config.set(SOCKET_TIMEOUT, millis.to_string());
+                }
             }
         }
         let shared = Arc::new(Shared {
