@@ -119,7 +119,18 @@ pub fn make_topic(
     all.extend_from_slice(settings);
     let settings = all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let topic = NewTopic { name: name.to_owned(), partitions, replication, settings };
-    if bus.create_topic(&topic)? {
+    let made = bus.create_topic(&topic).map_err(|error| {
+        let lacks_brokers = error.to_string().contains("InvalidReplicationFactor");
+        let error = Error::from(error);
+        match lacks_brokers {
+            true => error.with_hint(format!(
+                "the address of the cluster asks for {replication} copies (`replication`), and that many brokers are not there; \
+                 for a trial with one broker say replication=1"
+            )),
+            false => error,
+        }
+    });
+    if made? {
         tracing::info!(topic = name, partitions, replication, "made a topic");
         return Ok(());
     }
