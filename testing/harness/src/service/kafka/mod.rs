@@ -22,10 +22,10 @@ use crate::project;
 /// A release of Kafka.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The newest, for what talks to a broker that stays.
+    /// The newest, for a broker that stays, or has others beside it.
     Newest,
-    /// The last whose coordinator of transactions waits for a partition that has no leader for a moment, for brokers that
-    /// come and go. From 4.3.0 on `KRaftMetadataCache.getPartitionLeaderEndpoint` has nothing to say of one, as of a
+    /// The last whose coordinator of transactions waits for a partition that has no leader for a moment, for one that is
+    /// alone and comes and goes. From 4.3.0 on `KRaftMetadataCache.getPartitionLeaderEndpoint` has nothing to say of one, as of a
     /// partition that was deleted, and the coordinator ends its transactions without a word to it: what it has
     /// acknowledged is never read, what it has aborted is, or the partition stays open.
     Steady,
