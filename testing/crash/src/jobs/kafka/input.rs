@@ -63,6 +63,9 @@ impl Input {
         let deliveries = Deliveries::default();
         let mut config = client(address);
         config.set("enable.idempotence", "true").set("linger.ms", "1").set("message.timeout.ms", "0");
+        // A partition that was made just now may refuse a producer's first request and take its second, as brokers hold no
+        // sequence of it against that.
+        config.set("max.in.flight", "1");
         let producer = config.create_with_context(deliveries.clone()).context("make a producer")?;
         let partitions = records.into_iter().map(|records| Partition { records, sent: 0 }).collect();
         let (address, topic) = (address.to_owned(), topic.to_owned());
