@@ -26,11 +26,11 @@ pub(super) fn job(name: &str, brokers: &str, (once, marked): (&str, &str)) -> St
 
 /// Nodes that run such a job.
 pub(super) struct Cluster<'a> {
-    pub(super) place: &'a Place,
+    place: &'a Place,
     /// One or some, with commas between them.
-    pub(super) brokers: String,
-    pub(super) prefix: String,
-    pub(super) job: String,
+    brokers: String,
+    prefix: String,
+    job: String,
     nodes: BTreeMap<&'static str, Node>,
     /// By `tx`, what the client was answered; not where it was told that the payment had been counted before.
     answered: BTreeMap<String, Value>,
