@@ -161,8 +161,13 @@ pub struct ProducerOptions {
     pub max_message: usize,
     /// Bytes of messages that wait in the client.
     pub queue: usize,
-    /// Requests that are on their way to a broker at a time: what is sent meanwhile leaves with the next one. `None`: as
-    /// many as keep the order.
+    /// Requests that are on their way to a broker at a time: what is sent meanwhile leaves with the next one.
+    ///
+    /// `None`: five, for whoever has one message at a time on its way to each partition. Where there are more, a broker that
+    /// leads a partition only just now (the topic is new, or the leader has changed) may refuse the first request of this
+    /// producer and take the second, as it knows no number of it that would be skipped, in a transaction too. librdkafka
+    /// reports both as written then, and the first one is lost (confluent-kafka-go#921, seen with librdkafka 2.12.1 and
+    /// Kafka 4.2.1). With one, what is refused goes before what is sent later.
     pub requests: Option<u32>,
     /// Begins transactions under this id: an older producer of the same id is fenced off.
     pub transactional_id: Option<String>,

@@ -197,6 +197,29 @@ fn rows_of_transactions_come_once_whatever_happens() {
     assert!(kills > 20, "something was disturbed: {kills}");
 }
 
+/// As in a topic that was made just now, or where a partition has a new leader.
+#[test]
+fn rows_come_in_order_where_a_broker_refuses_the_first_request_of_a_producer() {
+    let faults = Faults { refused_firsts: 1_000, ..Faults::default() };
+    for delivery in ["positions", "transactions"] {
+        for seed in 0..5 {
+            let bus = with_topic(seed);
+            let mut driven = sink(&bus, delivery, Some(SinkResume { is_new: true, ..SinkResume::default() }));
+            bus.set_faults(faults);
+            for cycle in 1..4 {
+                driven.give(30).unwrap();
+                driven.commit(cycle).unwrap();
+            }
+            let rows = read(&bus).into_iter();
+            let kept: Vec<Vec<i64>> = match delivery {
+                "positions" => rows.map(|rows| without_doubles(&rows)).collect(),
+                _ => rows.map(|rows| rows.iter().map(number).collect()).collect(),
+            };
+            assert_whole(&kept, 90, &format!("{delivery}, seed {seed}"));
+        }
+    }
+}
+
 /// A commit record counts only rows that Kafka has.
 #[test]
 fn a_part_waits_until_its_rows_are_there() {

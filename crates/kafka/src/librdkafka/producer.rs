@@ -400,3 +400,56 @@ impl Drop for KafkaProducer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+    use super::*;
+    use crate::{Bus as _, ConsumerOptions, Isolation, KafkaBus};
+
+    /// Outside of transactions the library's own brokers compare no numbers, as a real one does not for a producer of which
+    /// the partition has nothing: they take a second request after they have refused the first. The library reports both as
+    /// written then (confluent-kafka-go#921).
+    #[test]
+    fn with_one_request_on_its_way_nothing_is_lost_of_a_partition_that_refuses_the_first() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("t", 1, 1).unwrap();
+        // Time for others to leave before the first is answered, if they might.
+        cluster.broker_round_trip_time(1, Duration::from_millis(20)).unwrap();
+        let mut settings = Settings::new(vec![cluster.bootstrap_servers()]);
+        // A request for each message.
+        settings.properties.push(("batch.num.messages".to_owned(), "1".to_owned()));
+        let bus = KafkaBus::new(settings).unwrap();
+        let options = ProducerOptions { requests: Some(1), ..ProducerOptions::new(1_000, 1 << 20) };
+        let mut producer = bus.producer(options).unwrap();
+        let refusal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION;
+        cluster.request_errors(RDKafkaApiKey::Produce, &[refusal]);
+        let sent: Vec<u8> = (0..20).collect();
+        for value in &sent {
+            let value = &[*value];
+            let message = Outgoing { topic: "t", partition: Some(0), key: None, value, headers: &[] };
+            assert_eq!(producer.send(&message, 0), Ok(Sent::Taken));
+        }
+        while producer.acknowledged().below == 0 {
+            assert_eq!(producer.acknowledged().failure, None);
+            producer.wait(Duration::from_millis(10));
+        }
+        let options = ConsumerOptions {
+            group: "g".to_owned(),
+            isolation: Isolation::Committed,
+            queue: 1 << 20,
+            wake: Arc::new(|| {}),
+        };
+        let mut consumer = bus.consumer(options).unwrap();
+        let partition = consumer.assign(&TopicPartition::new("t", 0), 0).unwrap();
+        let mut there = Vec::new();
+        let mut take = |message: &crate::Message<'_>| {
+            there.extend_from_slice(message.value.unwrap());
+            true
+        };
+        while consumer.take(partition, Duration::from_millis(100), &mut take).unwrap().end.is_none() {}
+        assert_eq!(there, sent);
+    }
+}

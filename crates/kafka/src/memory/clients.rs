@@ -1,6 +1,6 @@
 //! The clients: a consumer that is delayed, a producer that fails.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -189,6 +189,8 @@ struct Queued {
     message: Stored,
     tag: u64,
     bytes: usize,
+    /// It is reported as written, and is not.
+    is_lost: bool,
 }
 
 pub(super) struct MemoryProducer {
@@ -199,6 +201,8 @@ pub(super) struct MemoryProducer {
     epoch: Option<(u64, String)>,
     transaction: Option<u64>,
     queue: VecDeque<Queued>,
+    /// Partitions that have been sent something.
+    begun: BTreeSet<TopicPartition>,
     /// Tags of messages that were sent and are not written, in order.
     open: VecDeque<(u64, usize)>,
     below: u64,
@@ -220,6 +224,7 @@ impl MemoryProducer {
             epoch,
             transaction: None,
             queue: VecDeque::new(),
+            begun: BTreeSet::new(),
             open: VecDeque::new(),
             below: 0,
             in_flight: 0,
@@ -243,7 +248,21 @@ impl MemoryProducer {
         }
         let count = 1 + world.below(self.queue.len());
         for _ in 0..count {
-            let Some(Queued { to, message, tag, bytes }) = self.queue.pop_front() else { break };
+            let Some(mut first) = self.queue.pop_front() else { break };
+            if !self.begun.contains(&first.to) {
+                self.begun.insert(first.to.clone());
+                let second = self.queue.iter().position(|queued| queued.to == first.to);
+                if let Some(second) = second
+                    && self.options.requests != Some(1)
+                    && world.happens(faults.refused_firsts)
+                    && let Some(second) = self.queue.remove(second)
+                {
+                    first.is_lost = world.below(2) == 0;
+                    self.queue.push_front(std::mem::replace(&mut first, second));
+                    world.happened.refused_firsts += 1;
+                }
+            }
+            let Queued { to, message, tag, bytes, is_lost } = first;
             self.in_flight -= bytes;
             let not_written = || {
                 let said = "the message was given up";
@@ -256,7 +275,7 @@ impl MemoryProducer {
                 continue;
             }
             let times = if world.happens(faults.doubles) { 2 } else { 1 };
-            let times = if world.loses(&to) { 0 } else { times };
+            let times = if is_lost || world.loses(&to) { 0 } else { times };
             for _ in 0..times {
                 if let Err(error) = world.write(&to, message.clone(), self.transaction) {
                     self.failure.get_or_insert(error);
@@ -329,7 +348,7 @@ impl Producer for MemoryProducer {
             _ => self.open.push_back((tag, 1)),
         }
         self.in_flight += bytes;
-        self.queue.push_back(Queued { to, message: stored, tag, bytes });
+        self.queue.push_back(Queued { to, message: stored, tag, bytes, is_lost: false });
         Ok(Sent::Taken)
     }
 
@@ -465,6 +484,44 @@ mod tests {
             given_up += u32::from(there.windows(2).any(|pair| pair[1] != pair[0] + 1));
         }
         assert!(failures > 20 && given_up > 5, "the worst has happened: {failures} {given_up}");
+    }
+
+    /// With one request on its way at a time nothing is there that could be taken in its place.
+    #[test]
+    fn a_first_message_that_is_refused_is_lost_or_late_where_a_second_one_is_on_its_way() {
+        let sent: Vec<u8> = (0..9).collect();
+        for (requests, transactional_id) in
+            [(None, None), (None, Some("id")), (Some(1), None), (Some(1), Some("id"))]
+        {
+            let (mut lost, mut late) = (0, 0);
+            for seed in 0..40 {
+                let bus = MemoryBus::new(seed, Faults { refused_firsts: 500, ..Faults::default() });
+                bus.make_topic("t", 1);
+                let of = TopicPartition::new("t", 0);
+                let mut producer =
+                    bus.producer(ProducerOptions { requests, ..options(transactional_id) }).unwrap();
+                if transactional_id.is_some() {
+                    producer.begin().unwrap();
+                }
+                for value in &sent {
+                    producer.send(&message(&[*value]), u64::from(*value)).unwrap();
+                }
+                if transactional_id.is_some() {
+                    producer.commit("g", &[]).unwrap();
+                } else {
+                    while producer.acknowledged().below < 9 {}
+                }
+                assert_eq!(producer.acknowledged().failure, None, "nobody hears of it");
+                let there = bus.committed(&of).into_iter().flat_map(|stored| stored.value.unwrap());
+                let there: Vec<u8> = there.collect();
+                lost += u32::from(there == sent[1..]);
+                late += u32::from(there.starts_with(&[1, 0]));
+                let is_whole = there == sent;
+                assert_eq!(is_whole, bus.happened().refused_firsts == 0, "seed {seed}: {there:?}");
+            }
+            let is_one = requests == Some(1);
+            assert_eq!((lost > 5, late > 5), (!is_one, !is_one), "{requests:?}: {lost} lost, {late} late");
+        }
     }
 
     #[test]

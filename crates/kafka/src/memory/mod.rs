@@ -32,6 +32,11 @@ pub struct Faults {
     pub given_up: u32,
     /// A message is written twice, as after a change of the producer's epoch.
     pub doubles: u32,
+    /// The first message of a producer for a partition is refused, as by a broker that does not lead it yet, and the second
+    /// is taken, as no number of this producer is known there. The first is written later, or, as by librdkafka, reported as
+    /// written together with the second and never there. Not where one request at a time is on its way
+    /// ([`ProducerOptions::requests`]).
+    pub refused_firsts: u32,
     /// A commit of a transaction happens, and its outcome is unknown.
     pub unknown_commits: u32,
     /// A commit of a transaction does not happen, and its outcome is unknown.
@@ -139,7 +144,7 @@ impl MemoryBus {
         self.world().faults = faults;
     }
 
-    /// How often messages were given up, doubled, or written and reported as not written.
+    /// How often messages were given up, doubled, refused as the first ones, or written and reported as not written.
     pub fn happened(&self) -> Faults {
         self.world().happened
     }

@@ -367,7 +367,9 @@ fn plan(context: &SinkContext, fields: &Fields, max_message: usize, stop: &Stop)
             linger: time("linger", DEFAULT_LINGER),
             max_message,
             queue: queue_bytes(options),
-            requests: None,
+            // Of more, the first ones for a partition could be lost, or written after later ones. In a transaction, too, which
+            // is committed without them then: brokers refuse gaps there by a later protocol than that of the client.
+            requests: Some(1),
             transactional_id: is_transactional(options).then(|| id.clone()),
             wake,
         },
