@@ -401,6 +401,28 @@ pub trait SourcePlugin: Send + Sync {
         self.is_door()
     }
 
+    /// The topic whose partitions nodes of a cluster divide among them; `None` for a source of another kind.
+    ///
+    /// # Errors
+    /// Of class user: it has a topic, and nodes cannot divide it with these options.
+    fn topic(&self, options: &Options) -> Result<Option<Arc<str>>, Error> {
+        let _ = options;
+        Ok(None)
+    }
+
+    /// That topic, for whoever reads its partitions, each one by itself.
+    ///
+    /// # Errors
+    /// As [`SourcePlugin::topic`] and [`SourcePlugin::build`].
+    #[cfg(feature = "kafka")]
+    fn open_topic(
+        &self,
+        context: &SourceContext,
+    ) -> Result<Option<crate::source::kafka::SharedTopic>, Error> {
+        let _ = context;
+        Ok(None)
+    }
+
     /// Whether records arrive as they are made, so that `max_ahead` has a default.
     fn is_live(&self, options: &Options) -> bool;
 

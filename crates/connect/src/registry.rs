@@ -53,7 +53,9 @@ impl Registry {
         registry
     }
 
+    /// Adds a source, in place of one of its name.
     pub fn add_source(&mut self, plugin: impl SourcePlugin + 'static) {
+        self.sources.retain(|other| other.name() != plugin.name());
         self.sources.push(Arc::new(plugin));
     }
 

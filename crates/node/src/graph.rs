@@ -188,7 +188,7 @@ fn in_sink(sink: &CheckedSink) -> impl Fn(Error) -> Error {
 }
 
 /// A source of a run that leaves nothing out and outlives no process.
-fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir: &Path) -> SourceContext {
+pub(crate) fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir: &Path) -> SourceContext {
     SourceContext {
         job: Arc::clone(&job.name),
         name: Arc::clone(&source.name),

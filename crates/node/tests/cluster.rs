@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_cluster::control::{Name, Text};
 use thalweg_connect::Replies;
+use thalweg_connect::source::kafka::KafkaPlugin;
 use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus};
 use thalweg_kafka::{Bus as _, TopicPartition};
@@ -17,6 +18,8 @@ use thalweg_node::cluster::{
 use thalweg_node::cluster_view::{KeyOf, NotDone, Present};
 use thalweg_node::{JobFile, Node, NodeOptions};
 
+#[path = "cluster/topic.rs"]
+mod topic;
 #[path = "support/waiting.rs"]
 mod waiting;
 
@@ -114,8 +117,10 @@ impl Site {
     }
 
     fn join(&self, name: &str) -> Peer {
-        let node = NodeOptions::default().data_dir(self.folder.path().join(name)).workers(2).open().unwrap();
-        let node = Arc::new(node);
+        let bus = self.bus.clone();
+        let topics = KafkaPlugin::on(Arc::new(move |_| Ok(Arc::new(bus.clone()))));
+        let options = NodeOptions::default().data_dir(self.folder.path().join(name)).workers(2);
+        let node = Arc::new(options.source(topics).open().unwrap());
         let member = MemberOptions {
             prefix: "t".to_owned(),
             name: Name::new(name).unwrap(),

@@ -207,9 +207,9 @@ fn what_is_no_record_is_refused_with_place_and_expectation() {
             ]],
         ),
         (
-            r#"{"v":1,"kind":"spec","body":{"job":"fraud","number":3,"semantics":1,"stages":{"card":{"partitions":48,"replicas":0}},"text":""}}"#.to_owned(),
+            r#"{"v":1,"kind":"spec","body":{"job":"fraud","number":3,"semantics":1,"stages":{"card":{"partitions":4097,"replicas":0}},"text":""}}"#.to_owned(),
             expect![[
-                r#"damaged control record of kind "spec": stage card: expected a power of two of partitions, got 48"#
+                r#"damaged control record of kind "spec": partitions: expected 1 to 4096, got 4097"#
             ]],
         ),
     ] {

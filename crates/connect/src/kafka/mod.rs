@@ -11,7 +11,7 @@ use crate::secret::Secret;
 use crate::{Mistake, OptionKind, OptionSpec, Options};
 
 /// Makes the bus of a source or sink; tests have one of their own.
-pub(crate) type MakeBus = Arc<dyn Fn(Settings) -> Result<Arc<dyn Bus>, BusError> + Send + Sync>;
+pub type MakeBus = Arc<dyn Fn(Settings) -> Result<Arc<dyn Bus>, BusError> + Send + Sync>;
 
 pub(crate) fn real_bus() -> MakeBus {
     Arc::new(|settings| Ok(Arc::new(KafkaBus::new(settings)?)))

@@ -5,19 +5,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_cluster::frame::Reply;
 use thalweg_cluster::positions::Position;
+use thalweg_connect::source::kafka::TopicPlaces;
 use thalweg_types::{Micros, Seq, SeqRange};
 
 use super::inbox::TakenFrame;
 
-/// Rows of a block that was told, and the frames that they are in.
+/// Rows of a block that was told, and what they came in.
 #[derive(Debug)]
 struct Block {
     range: SeqRange,
-    frames: Arc<Vec<TakenFrame>>,
-    /// Instead of frames: where rows are that a tick makes, and when it was.
-    tick: Option<(Position, Micros)>,
-    /// A client may wait for answers to them.
-    is_waited_for: bool,
+    came: Came,
+}
+
+#[derive(Debug)]
+enum Came {
+    /// Frames of a log; a client may wait for answers to them, where it `is_waited_for`.
+    Frames { frames: Arc<Vec<TakenFrame>>, is_waited_for: bool },
+    /// Messages of a topic that others write; when they came.
+    Messages(TopicPlaces, Micros),
+    /// A tick: where the rows are that it makes, and when it was.
+    Tick(Position, Micros),
+}
+
+impl Block {
+    /// Its frames, if a client may wait for answers to some of their rows.
+    fn waited_for(&self) -> Option<&[TakenFrame]> {
+        match &self.came {
+            Came::Frames { frames, is_waited_for: true } => Some(frames),
+            _ => None,
+        }
+    }
 }
 
 /// Who asks where rows came from.
@@ -59,33 +76,35 @@ impl Arrived {
     }
 
     pub(super) fn note(&self, range: SeqRange, frames: &Arc<Vec<TakenFrame>>, is_waited_for: bool) {
-        self.lock().push_back(Block { range, frames: Arc::clone(frames), tick: None, is_waited_for });
+        let came = Came::Frames { frames: Arc::clone(frames), is_waited_for };
+        self.lock().push_back(Block { range, came });
+    }
+
+    /// Notes records of a topic that others write, which came at `now`.
+    pub(super) fn note_messages(&self, range: SeqRange, places: TopicPlaces, now: Micros) {
+        self.lock().push_back(Block { range, came: Came::Messages(places, now) });
     }
 
     /// Notes the tick with this number, at `now`.
     pub(super) fn note_tick(&self, seq: Seq, position: Position, now: Micros) {
-        self.lock().push_back(Block {
-            range: SeqRange::new(seq, seq + 1),
-            frames: Arc::default(),
-            tick: Some((position, now)),
-            is_waited_for: false,
-        });
+        let came = Came::Tick(position, now);
+        self.lock().push_back(Block { range: SeqRange::new(seq, seq + 1), came });
     }
 
     /// Whether a client may wait for answers to some of these rows.
     pub(super) fn is_waited_for(&self, range: SeqRange) -> bool {
         let held = self.lock();
         let mut inside = held.iter().skip_while(|block| block.range.end <= range.start);
-        inside.any(|block| block.is_waited_for && block.range.start < range.end)
+        inside.any(|block| block.waited_for().is_some() && block.range.start < range.end)
     }
 
     /// The rows in `range` for which a client may wait, in ascending order.
     pub(super) fn replies_in(&self, range: SeqRange) -> Vec<(Seq, Reply)> {
         let held = self.lock();
         let mut found = Vec::new();
-        for block in held.iter().filter(|block| block.is_waited_for) {
+        for block in &*held {
             let mut seq = block.range.start;
-            for TakenFrame { frame, skipped, .. } in block.frames.iter() {
+            for TakenFrame { frame, skipped, .. } in block.waited_for().into_iter().flatten() {
                 for at in *skipped..frame.len() {
                     if let Some(reply) = frame.places.replies.get(at).cloned().flatten()
                         && range.contains(seq)
@@ -140,12 +159,19 @@ impl Walk<'_> {
         while self.held.get(self.block).is_some_and(|block| block.range.end <= row) {
             (self.block, self.frame, self.passed) = (self.block + 1, 0, 0);
         }
-        let Block { range, frames, tick, .. } =
-            self.held.get(self.block).filter(|block| block.range.contains(row))?;
-        if let Some((position, arrival)) = *tick {
-            return Some(From { position, arrival, reply: None });
-        }
+        let Block { range, came } = self.held.get(self.block).filter(|block| block.range.contains(row))?;
         let row = usize::try_from(row - range.start).ok()?;
+        let frames = match came {
+            Came::Frames { frames, .. } => frames,
+            Came::Messages(places, now) => {
+                let (offset, row) = places.at(u32::try_from(row).ok()?);
+                let position = Position { offset: u64::try_from(offset).ok()?, row };
+                return Some(From { position, arrival: *now, reply: None });
+            }
+            Came::Tick(position, now) => {
+                return Some(From { position: *position, arrival: *now, reply: None });
+            }
+        };
         loop {
             let TakenFrame { offset, frame, skipped, .. } = frames.get(self.frame)?;
             let rows = frame.len() - skipped;

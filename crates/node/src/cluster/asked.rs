@@ -9,6 +9,7 @@
 //! brokers had when it was asked: whoever has an answer reads no value from before it, also where the unit has just moved.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,13 +47,31 @@ pub(super) const SHORT: Duration = Duration::from_millis(1);
 /// The record by which the log has a job as it was checked here; `number` is that of its text.
 ///
 /// # Errors
-/// As [`cut_for`], and for a name that is none in a cluster.
+/// As [`cut_for`], and for a name that is none in a cluster; where a topic is read, also if no broker says how many partitions
+/// it has.
 pub(super) fn spec_for(
     job: &CheckedJob,
     partitions: Option<u32>,
     number: u64,
 ) -> Result<control::Spec, Error> {
-    let cut = cut_for(job, partitions)?;
+    let mut cut = cut_for(job, partitions)?;
+    let mut json = job.json.clone();
+    for stage in cut.stages.iter_mut().filter(|stage| stage.topic.is_some()) {
+        if stage.partitions == 0 {
+            stage.partitions = stage.open_topic(Path::new(""))?.partitions()?;
+        }
+        if stage.partitions > control::MAX_PARTITIONS {
+            return Err(Error::user(format!(
+                "source {:?} reads a topic with {} partitions, expected {} at most",
+                stage.name,
+                stage.partitions,
+                control::MAX_PARTITIONS
+            ))
+            .with_hint("read it on one node, without --cluster"));
+        }
+        // All nodes go by the same number, whenever they look.
+        json["sources"][&*stage.name]["partitions"] = stage.partitions.into();
+    }
     let name = |text: &str| {
         Name::new(text).ok_or_else(|| {
             Error::user(format!("{text:?} is no name in a cluster"))
@@ -68,7 +87,7 @@ pub(super) fn spec_for(
         number,
         semantics: SEMANTICS,
         stages: stages.collect::<Result<_, Error>>()?,
-        text: job.json.to_string(),
+        text: json.to_string(),
     })
 }
 

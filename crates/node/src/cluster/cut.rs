@@ -8,17 +8,25 @@
 //! the topic of the next key; the last one has all, and everything below. One message per record at the door is the
 //! moment at which it counts, for all keys alike.
 //!
+//! A source that reads a topic of others is a stage of its own in front of the first key, with a unit for each partition of
+//! that topic: it has what is above the key, and sends rows as any other.
+//!
 //! Not here yet: operators with keys that read the same rows side by side.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_cluster::control::Name;
 use thalweg_connect::sink::null::NullPlugin;
-use thalweg_connect::{Options, SinkPlugin, SourcePlugin, SourceTime};
-use thalweg_flow::Partitioning;
-use thalweg_types::{DataType, Error, Field, Schema};
+use thalweg_connect::source::kafka::SharedTopic;
+use thalweg_connect::{
+    BuiltSource, OptionSpec, Options, Replay, SinkPlugin, SourceContext, SourcePlugin, SourceTime,
+};
+use thalweg_flow::{Decoded, Decoder, Partitioning, Poll, RawBlock, Source, SourcePosition, TaskInfo};
+use thalweg_types::{DataType, Error, Field, Micros, Schema, SeqRange};
 
 use crate::durable;
+use crate::graph::source_context;
 use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Spread,
 };
@@ -69,7 +77,10 @@ pub struct StageCut {
     pub answers_later: bool,
     /// Units of the stage before that send to it; 0 where doors do.
     pub senders: u32,
+    /// 0 where they are those of a topic of others, and nobody has said how many it has.
     pub partitions: u32,
+    /// The topic of others that it reads, in place of one of the cluster.
+    pub topic: Option<Arc<str>>,
     job: CheckedJob,
 }
 
@@ -98,6 +109,7 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     if levels.keyed.len() > 1 {
         levels.check_ids(job, &mut refusals);
     }
+    let topic = shared_topic(job, &levels.at(0), &mut refusals);
     if !refusals.is_empty() {
         return Err(refusals);
     }
@@ -125,9 +137,16 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
                 keys,
                 answers_later: false,
                 senders: 0,
+                topic: None,
                 job: stage_job(job, &part),
             }),
         }
+    }
+    let above = levels.at(0);
+    let mut door = door_job(job, first, &above);
+    if let Some(topic) = topic {
+        stages.insert(0, reading(&door, topic));
+        door.sources[0].plugin = Arc::new(Elsewhere(Arc::clone(&door.sources[0].plugin)));
     }
     let answering = stages.iter().position(StageCut::answers).unwrap_or(0);
     for (place, stage) in stages.iter_mut().enumerate() {
@@ -135,8 +154,6 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
         stage.answers_later = place < answering;
     }
     join(&mut stages);
-    let above = levels.at(0);
-    let door = door_job(job, first, &above);
     let above = above.iter().map(|place| Arc::clone(&job.operators[*place].name)).collect();
     Ok(Cut { above, stages, door, whole: job.clone() })
 }
@@ -389,10 +406,127 @@ fn chain(job: &CheckedJob, part: &Inside<'_>, links: &Links, records: &Schema) -
             answers_later: false,
             senders: 0,
             partitions: if key.is_empty() { 1 } else { operator.partitions },
+            topic: None,
             job,
         }
     };
     links.keys.iter().enumerate().map(stage).collect()
+}
+
+/// The topic of others that units of the job read; none where records are pushed.
+fn shared_topic(job: &CheckedJob, above: &[usize], refusals: &mut Vec<Refusal>) -> Option<Arc<str>> {
+    let mut topics = Vec::new();
+    for source in &job.sources {
+        let (name, plugin) = (&source.name, &source.plugin);
+        match plugin.topic(&source.options) {
+            Ok(topic) => topics.extend(topic),
+            Err(error) => refusals.push(Refusal::new(
+                format!("source {name:?} {}", error.message()),
+                error.hint().unwrap_or_default(),
+            )),
+        }
+    }
+    let topic = topics.first().cloned()?;
+    if job.sources.len() > 1 {
+        refusals.push(Refusal::new(
+            format!("the job reads topic {topic:?} and has other sources, too"),
+            "give each of them a job of its own: one that reads a topic has one source so far",
+        ));
+    }
+    let at_ticks = above.iter().map(|place| &job.operators[*place]).filter(|of| of.prepared.at_ticks);
+    refusals.extend(at_ticks.map(|operator| {
+        Refusal::new(
+            format!(
+                "operator {:?} emits as time goes on, and reads a topic above any key: nobody says there what time it is",
+                operator.name
+            ),
+            "put it below the operator with the key",
+        )
+    }));
+    Some(topic)
+}
+
+/// The stage that reads a topic of others; `door` is what is above the key.
+fn reading(door: &CheckedJob, topic: Arc<str>) -> StageCut {
+    let mut job = CheckedJob { is_door: false, ..door.clone() };
+    let source = &mut job.sources[0];
+    source.reply = None;
+    let partitions = source.options.integer("partitions").and_then(|count| u32::try_from(count).ok());
+    StageCut {
+        name: Arc::clone(&source.name),
+        operator: Arc::clone(&source.name),
+        place: 0,
+        streams: Arc::default(),
+        said: Arc::default(),
+        keys: Vec::new(),
+        answers_later: false,
+        senders: 0,
+        partitions: partitions.unwrap_or(0),
+        topic: Some(topic),
+        job,
+    }
+}
+
+/// A source that units read: where the doors of its job are it gives nothing.
+struct Elsewhere(Arc<dyn SourcePlugin>);
+
+impl SourcePlugin for Elsewhere {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn doc(&self) -> &'static str {
+        self.0.doc()
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        self.0.options()
+    }
+
+    fn is_live(&self, options: &Options) -> bool {
+        self.0.is_live(options)
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let decoder = Box::new(|_: &TaskInfo| Ok(Box::new(NoRecords) as Box<dyn Decoder>));
+        Ok(BuiltSource::new(
+            Box::new(Nothing { is_draining: false }),
+            decoder,
+            context.schema,
+            Replay::Itself,
+        ))
+    }
+}
+
+struct NoRecords;
+
+impl Decoder for NoRecords {
+    fn decode(&mut self, _: &RawBlock, _: SeqRange, _: Micros) -> Result<Decoded, Error> {
+        Err(Error::internal("a block of a source that gives nothing"))
+    }
+}
+
+/// Gives nothing until it ends.
+struct Nothing {
+    is_draining: bool,
+}
+
+impl Source for Nothing {
+    fn poll(&mut self, _: usize, _: Micros) -> Result<Poll, Error> {
+        Ok(if self.is_draining { Poll::End } else { Poll::Pending })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition::default()
+    }
+
+    fn restore(&mut self, _: &SourcePosition) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn drain(&mut self) {
+        self.is_draining = true;
+    }
 }
 
 /// Tells each stage how many units send to it.
@@ -547,6 +681,12 @@ impl Cut {
         &self.door.name
     }
 
+    /// The stage to which doors send.
+    pub(super) fn first(&self) -> &StageCut {
+        let first = self.stages.iter().find(|stage| stage.topic.is_none());
+        first.expect("a job without a key is refused")
+    }
+
     /// The job before it was cut.
     pub(super) fn whole(&self) -> &CheckedJob {
         &self.whole
@@ -642,6 +782,16 @@ impl StageCut {
         std::iter::once(records).chain(self.said.iter().cloned()).collect()
     }
 
+    /// Opens the topic of others that it reads.
+    ///
+    /// # Errors
+    /// As [`SourcePlugin::open_topic`].
+    pub(super) fn open_topic(&self, data_dir: &Path) -> Result<SharedTopic, Error> {
+        let source = &self.job.sources[0];
+        let topic = source.plugin.open_topic(&source_context(&self.job, source, data_dir))?;
+        topic.ok_or_else(|| Error::internal(format!("stage {} reads no topic of others", self.name)))
+    }
+
     /// The job of one of its units, which reads `plugin`, and sends to the next stage by `outlet` where there is one.
     pub(super) fn job(
         &self,
@@ -655,7 +805,13 @@ impl StageCut {
         }
         job.name = self.unit_name(partition);
         job.is_held = self.place > 0;
-        job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions));
+        job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions.max(1)));
+        if self.topic.is_some() {
+            let source = &mut job.sources[0];
+            (source.plugin, source.by_time, source.ack) = (plugin, false, Ack::None);
+            (source.tasks, source.declared_tasks) = (1, Some(1));
+            return job;
+        }
         job.sources[0] = CheckedSource {
             name: "log".into(),
             plugin,

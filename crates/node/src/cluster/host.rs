@@ -72,11 +72,12 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
         let hint = refusals.first().map(|refusal| refusal.hint.clone()).unwrap_or_default();
         refused(format!("job {:?} cannot run on several nodes: {}", job.name, all.join("; ")), hint)
     })?;
-    if let Some(source) = job.sources.iter().find(|source| !source.plugin.is_pushed()) {
+    let is_read = cut.stages.iter().any(|stage| stage.topic.is_some());
+    if let Some(source) = job.sources.iter().find(|source| !source.plugin.is_pushed() && !is_read) {
         return Err(refused(
             format!(
-                "job {:?} cannot run on several nodes: source {:?} is of type {}, expected one to which records are \
-                 pushed: http, tcp, udp or sflow",
+                "job {:?} cannot run on several nodes: source {:?} is of type {}, expected kafka, or one to which records \
+                 are pushed: http, tcp, udp or sflow",
                 job.name,
                 source.name,
                 source.plugin.name()
@@ -351,7 +352,7 @@ impl Shared {
         let cut = texts.cut(spec)?;
         let MemberOptions { prefix, replication, .. } = &self.options.member;
         let topic = |stage: &StageCut| stage_topic(prefix, cut.job(), &stage.name);
-        for stage in &cut.stages {
+        for stage in cut.stages.iter().filter(|stage| stage.topic.is_none()) {
             let partitions = i32::try_from(stage.partitions).unwrap_or(i32::MAX);
             let largest = [("max.message.bytes", "2097152")];
             make_topic(&*self.bus, &topic(stage), partitions, *replication, &largest)?;
@@ -404,7 +405,7 @@ impl Shared {
     fn enter(&self, placed: &Placed, spec: &Arc<Spec>) -> Result<Entry, Error> {
         let cut = placed.texts.cut(spec)?;
         let MemberOptions { prefix, name, .. } = &self.options.member;
-        let first = &cut.stages[0];
+        let first = cut.first();
         let place = DoorPlace {
             prefix: prefix.clone(),
             node: name.as_str().into(),
@@ -417,7 +418,7 @@ impl Shared {
         let replies = door.replies()?;
         let job = self.node.start_door(cut.job(), cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
         door.attend(job.answers());
-        door.locate_by(locator(&self.member, &self.board, job.name(), &placed.stages[0].name));
+        door.locate_by(locator(&self.member, &self.board, job.name(), &first.name_in_cluster()?));
         let sender = Sender::new(Arc::clone(&door), replies);
         let sender = self.start(format!("door:{}", cut.job()), door.bell(), sender)?;
         self.node.show(&job);
@@ -442,6 +443,7 @@ impl Shared {
         if leaving.iter().any(|leaving| leaving.holds_addresses(job)) {
             return Ok(false);
         }
+        placed.stages.iter().for_each(|stage| stage.units.set_text(spec));
         // What has entered by the old one goes to its end: its clients wait for answers, and nobody else for them.
         let before = placed.entry.replace(self.enter(placed, spec)?);
         leaving.extend(before.map(|entry| LeavingEntry::new(entry, now)));

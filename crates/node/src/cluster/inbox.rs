@@ -25,6 +25,7 @@ use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use thalweg_cluster::frame::{Frame, FrameError, Head, RowFrame, Spec, checksum};
 use thalweg_cluster::positions::{Mark, Origin, Position, Verdict};
+use thalweg_connect::source::kafka::SharedTopic;
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 use thalweg_flow::{
     Command, CommitView, Decoded, Decoder, Held, Payload, Poll, RawBlock, Source, SourcePosition, Told, Waker,
@@ -42,7 +43,10 @@ use super::texts::{Kept, Texts, Wires, adapt, wires};
 use super::wire::from_wire;
 
 /// How soon a broker is asked again that did not answer.
-const AGAIN: Duration = Duration::from_millis(200);
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
+
+/// Bytes that a client keeps of a partition at least.
+const LEAST_QUEUE: usize = 64 << 10;
 
 /// Rows of a block at most.
 const BLOCK_ROWS: usize = 1 << 18;
@@ -72,7 +76,26 @@ impl Reader {
         Ok(Self { bus, client })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Box<dyn Consumer>> {
+    /// Reads the partitions of a topic of others, `count` of them all together.
+    ///
+    /// # Errors
+    /// If a setting is wrong.
+    pub(super) fn of_topic(topic: &SharedTopic, group: &str, count: u32) -> Result<Self, Error> {
+        let options = ConsumerOptions {
+            group: group.to_owned(),
+            isolation: topic.isolation,
+            queue: (topic.queue / count.max(1) as usize).max(LEAST_QUEUE),
+            wake: Arc::new(|| {}),
+        };
+        let client = Arc::new(Mutex::new(topic.bus.consumer(options)?));
+        Ok(Self { bus: Arc::clone(&topic.bus), client })
+    }
+
+    pub(super) fn bus(&self) -> &dyn Bus {
+        &*self.bus
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn Consumer>> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. Rows that never came are in
 //! `gaps`, and what their sender does about them in `mend`. An operator of several keys is a
-//! chain of stages: units of each send their rows to the next (`outlet`). Both send by `lanes`. `member` reads the control
+//! chain of stages: units of each send their rows to the next (`outlet`). A source that reads a topic of others is a stage before
+//! all of them (`topic`). Both send by `lanes`. `member` reads the control
 //! log, and `host` runs what it says. All four go on in steps that are given the time (`actor`). `view` shows both, and `asked` is what is asked of any
 //! node. `snapshot` keeps copies of units' folders where all nodes reach them.
 //!
@@ -42,6 +43,7 @@ mod snapshot;
 #[cfg(feature = "tables")]
 mod tables;
 mod texts;
+mod topic;
 mod units;
 mod view;
 mod wire;

@@ -235,7 +235,15 @@ pub(super) fn check_change(before: &Cut, now: &Cut) -> Result<(), Error> {
     }
     for (was, is) in before.stages.iter().zip(&now.stages) {
         let name = &is.name;
-        if was.partitions != is.partitions {
+        if was.topic.is_some() || is.topic.is_some() {
+            check_reading(before, now).or_else(refuse)?;
+            if was.partitions > is.partitions {
+                return refuse(format!(
+                    "its topic had {} partitions, and has {}",
+                    was.partitions, is.partitions
+                ));
+            }
+        } else if was.partitions != is.partitions {
             return refuse(format!(
                 "stage {name} had {} partitions, and has {}",
                 was.partitions, is.partitions
@@ -264,6 +272,30 @@ pub(super) fn check_change(before: &Cut, now: &Cut) -> Result<(), Error> {
             }
         }
         is.goes_on_from(was).or_else(|error| refuse(format!("stage {name}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Whether units make the same rows of a topic of others by both texts: a unit that goes on from its commit may make rows again
+/// that it has sent by the text before.
+fn check_reading(before: &Cut, now: &Cut) -> Result<(), String> {
+    let parts = |cut: &Cut| {
+        let json = &cut.whole().json;
+        let mut sources = json["sources"].clone();
+        // More partitions make more rows, and no other ones.
+        for source in sources.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
+            source.as_object_mut().map(|source| source.remove("partitions"));
+        }
+        let above: Vec<serde_json::Value> =
+            cut.above.iter().map(|name| json["operators"][&**name].clone()).collect();
+        (sources, above)
+    };
+    let ((sources, above), (now_sources, now_above)) = (parts(before), parts(now));
+    if sources != now_sources {
+        return Err("its source reads a topic, and has another section".to_owned());
+    }
+    if above != now_above {
+        return Err("its source reads a topic, and the operators above the key are other ones".to_owned());
     }
     Ok(())
 }

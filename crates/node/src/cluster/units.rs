@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use thalweg_cluster::frame::{Head, Spec, tick};
 use thalweg_cluster::positions::{Mark, Origin, Position};
+use thalweg_connect::SourcePlugin;
+use thalweg_connect::source::kafka::SharedTopic;
 use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
@@ -34,6 +36,7 @@ use super::outside::{Limit, Outside};
 use super::place::Place;
 use super::snapshot::{OfStage, Snapshots, StageSnapshots, UnitSnapshots};
 use super::texts::{self, Texts};
+use super::topic::{News, TopicPlugin};
 use crate::data_dir::{JobDir, JobLock};
 use crate::durable::{self, CommitThread};
 use crate::node::{JobEnd, Node, RunningJob};
@@ -81,6 +84,16 @@ pub struct Units {
     /// What the next stage misses of what these units send.
     mending: Mutex<Mending>,
     snapshots: Option<StageSnapshots>,
+    /// Where they read a topic of others.
+    shared: Option<Shared>,
+}
+
+/// A topic of others, whose log names no text of the job.
+struct Shared {
+    topic: Arc<SharedTopic>,
+    group: Arc<str>,
+    /// The text by which units are opened.
+    text: Mutex<Arc<Spec>>,
 }
 
 #[derive(Default)]
@@ -133,6 +146,8 @@ pub struct Unit {
     sent: Arc<Shown>,
     /// Where its last commit was when it was opened.
     opened: Position,
+    /// Where it reads a topic of others: what its source hears.
+    news: Option<Arc<News>>,
 }
 
 impl Unit {
@@ -170,9 +185,15 @@ impl Unit {
     }
 }
 
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Arc<Spec>> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Units {
-    /// The units of the stage at a place of the chain, which reads `topic`; none of them runs yet. Where there is a next stage,
-    /// `carrier` sends their rows.
+    /// The units of the stage at a place of the chain, which reads `topic`; none of them runs yet. One that reads a topic of
+    /// others names a group after that. Where there is a next stage, `carrier` sends their rows.
     ///
     /// # Errors
     /// Where the text has no such stage, a setting of the client is wrong, or there is no thread.
@@ -186,8 +207,18 @@ impl Units {
     ) -> Result<Self, Error> {
         let job = &folder.job;
         let stage = folder.texts.stage(&folder.spec, place)?;
-        let topic: Arc<str> = topic.into();
-        let snapshots = options.snapshots.clone().map(|shared| {
+        let own: Arc<str> = topic.into();
+        let topic = stage.topic.clone().unwrap_or_else(|| Arc::clone(&own));
+        let shared = match &stage.topic {
+            None => None,
+            Some(_) => Some(Shared {
+                topic: Arc::new(stage.open_topic(folder.folder.path())?),
+                group: format!("{own}.units").into(),
+                text: Mutex::new(Arc::clone(&folder.spec)),
+            }),
+        };
+        // A unit that reads a topic of others has nothing but its place, which the group has, too.
+        let snapshots = options.snapshots.clone().filter(|_| shared.is_none()).map(|shared| {
             let of = OfStage {
                 bus: Arc::clone(&bus),
                 fs: Arc::clone(&folder.node.site().fs),
@@ -199,7 +230,10 @@ impl Units {
             StageSnapshots::open(shared, of)
         });
         let snapshots = snapshots.transpose()?;
-        let reader = Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?;
+        let reader = match &shared {
+            None => Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?,
+            Some(Shared { topic, group, .. }) => Reader::of_topic(topic, group, stage.partitions)?,
+        };
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"), &folder.node.site().busy)?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
         let (running, mending) = (Mutex::default(), Mutex::default());
@@ -215,7 +249,17 @@ impl Units {
             carrier,
             mending,
             snapshots,
+            shared,
         })
+    }
+
+    /// Has units that read a topic of others go on by this text of the job; the others hear of it from their logs.
+    pub(super) fn set_text(&self, spec: &Arc<Spec>) {
+        let Some(shared) = &self.shared else { return };
+        *shared.lock() = Arc::clone(spec);
+        for unit in self.list() {
+            unit.news.iter().for_each(|news| news.set_text(spec.number));
+        }
     }
 
     /// Starts the unit of a partition, or goes on with it from its last commit. One that is not `active` sends no answers.
@@ -225,10 +269,18 @@ impl Units {
     pub fn start(&self, partition: u32, active: bool) -> Result<Arc<Unit>, Error> {
         let mut running = self.lock();
         let stage = &self.stage;
-        if partition >= stage.partitions {
+        let partitions = match &self.shared {
+            None => stage.partitions,
+            // It may have got more.
+            Some(shared) => {
+                let text = Arc::clone(&shared.lock());
+                self.folder.texts.stage(&text, stage.place as usize)?.partitions
+            }
+        };
+        if partition >= partitions {
             return Err(Error::internal(format!(
-                "unit {}/{partition} of a stage with {} partitions",
-                stage.name, stage.partitions
+                "unit {}/{partition} of a stage with {partitions} partitions",
+                stage.name
             )));
         }
         if running.get(&partition).is_some_and(|unit| !unit.job.state().is_final()) {
@@ -300,21 +352,36 @@ impl Units {
                 return Err(Error::internal(format!("text {} of the job has no next stage", spec.number)));
             }
         };
-        let plugin = InboxPlugin(Input {
-            reader: self.reader.clone(),
-            of: TopicPartition::new(Arc::clone(&self.topic), number),
-            stage: stage.clone(),
-            text: spec.number,
-            texts: Arc::clone(&self.folder.texts),
-            kept,
-            counts: Arc::clone(&counts),
-            goes,
-            refuses,
-            arrived: Arc::clone(&arrived),
-            limit: limit.clone(),
-            on_commit: snapshots.as_ref().map(UnitSnapshots::on_commit),
-        });
-        let mut job = stage.job(partition, Arc::new(plugin), outlet);
+        let of = TopicPartition::new(Arc::clone(&self.topic), number);
+        let news = self.shared.as_ref().map(|_| Arc::new(News::new(spec.number)));
+        let plugin: Arc<dyn SourcePlugin> = match (&self.shared, &news) {
+            (Some(shared), Some(news)) => Arc::new(TopicPlugin {
+                shared: Arc::clone(&shared.topic),
+                group: Arc::clone(&shared.group),
+                reader: self.reader.clone(),
+                of,
+                partitions: stage.partitions,
+                text: spec.number,
+                counts: Arc::clone(&counts),
+                arrived: Arc::clone(&arrived),
+                news: Arc::clone(news),
+            }),
+            _ => Arc::new(InboxPlugin(Input {
+                reader: self.reader.clone(),
+                of,
+                stage: stage.clone(),
+                text: spec.number,
+                texts: Arc::clone(&self.folder.texts),
+                kept,
+                counts: Arc::clone(&counts),
+                goes,
+                refuses,
+                arrived: Arc::clone(&arrived),
+                limit: limit.clone(),
+                on_commit: snapshots.as_ref().map(UnitSnapshots::on_commit),
+            })),
+        };
+        let mut job = stage.job(partition, plugin, outlet);
         job.cycle = self.options.cycle;
         if let Some(limit) = &limit {
             let outside = Outside {
@@ -343,6 +410,7 @@ impl Units {
             limit,
             sent,
             opened: position,
+            news,
         }))
     }
 
@@ -360,6 +428,9 @@ impl Units {
             Some(place) => Place::decode(place)?,
             None => Place::default(),
         };
+        if let Some(shared) = &self.shared {
+            return Ok((Arc::clone(&shared.lock()), place.position));
+        }
         let texts = &place.texts;
         texts.first().into_iter().for_each(|lowest| kept.forget_below(*lowest));
         let spec =

@@ -128,6 +128,11 @@ impl Gathering {
         self.most_records = self.count.saturating_add(more).min(self.most_in_all);
     }
 
+    /// Has it take nothing more: a message that is added waits.
+    pub(super) fn close(&mut self) {
+        (self.is_full, self.most_records) = (true, self.count);
+    }
+
     pub(super) fn count(&self) -> u32 {
         self.count
     }
@@ -142,17 +147,23 @@ impl Gathering {
 
     /// The block; `None` if no record came.
     pub(super) fn finish(self, has_parts: bool) -> Option<Cut> {
+        self.finish_with_places(has_parts).map(|(cut, _)| cut)
+    }
+
+    /// The same, and where its records are from.
+    pub(super) fn finish_with_places(self, has_parts: bool) -> Option<(Cut, Arc<Messages>)> {
         if self.count == 0 {
             return None;
         }
         let messages = Arc::new(self.messages);
         let context = BlockContext {
             preamble: has_parts.then(|| Arc::clone(&messages) as _),
-            places: Some(messages),
+            places: Some(Arc::clone(&messages) as _),
             refused: self.refused,
             ..BlockContext::default()
         };
-        Some(Cut { data: Bytes::from(self.data), count: self.count, context: Some(Arc::new(context)) })
+        let cut = Cut { data: Bytes::from(self.data), count: self.count, context: Some(Arc::new(context)) };
+        Some((cut, messages))
     }
 
     fn room(&self) -> u32 {

@@ -5,7 +5,8 @@
 //! there is no journal.
 //!
 //! The parts: messages cut into records (`cutting`), parts of messages as fields (`fields`), where reading goes on
-//! (`place`), new partitions (`watch`), the source itself (`source`).
+//! (`place`), new partitions (`watch`), the source itself (`source`). Where units of a cluster read the partitions, each by
+//! itself, there is no such source (`shared`).
 
 mod ahead;
 mod cutting;
@@ -13,6 +14,7 @@ mod fields;
 mod figures;
 mod messages;
 mod place;
+mod shared;
 mod source;
 mod watch;
 
@@ -26,7 +28,9 @@ use tracing::info;
 
 use self::cutting::{Reading, Tombstones};
 use self::fields::{MessageFormat, check_fields, value_schema};
-use self::place::{Known, Place};
+use self::place::Known;
+pub use self::place::Place;
+pub use self::shared::{SharedTopic, TopicBlock, TopicPlaces, TopicReader, TopicRecords};
 use self::source::{KafkaSource, Missing, Plan, bounds, places_of};
 use self::watch::{Wanted, Watch};
 use super::{decoder, decoders_of};
@@ -103,6 +107,13 @@ const OPTIONS: &[OptionSpec] = &[
         default: Some("64MiB"),
         doc: "bytes of messages that are fetched ahead, of all partitions together; each has 64KiB at least. When it is full, nothing more is fetched",
     },
+    OptionSpec {
+        key: "partitions",
+        kind: OptionKind::Integer { min: 1, max: MOST_UNITS },
+        required: false,
+        default: None,
+        doc: "on a cluster: how many partitions the topic has, each of which a unit reads; the brokers are asked where this is missing. One node alone does not need it",
+    },
     CLIENT_ID,
     TLS,
     CA,
@@ -115,6 +126,9 @@ const OPTIONS: &[OptionSpec] = &[
     TOKEN,
     PROPERTIES,
 ];
+
+/// Partitions of a topic that units of a cluster read.
+const MOST_UNITS: i64 = 4_096;
 
 const DEFAULT_QUEUE: usize = 64 << 20;
 const DEFAULT_REFRESH: Duration = Duration::from_secs(30);
@@ -130,10 +144,9 @@ impl Default for KafkaPlugin {
     }
 }
 
-#[cfg(test)]
 impl KafkaPlugin {
     /// On another bus than that of real brokers.
-    pub(crate) fn on(make_bus: MakeBus) -> Self {
+    pub fn on(make_bus: MakeBus) -> Self {
         Self { make_bus }
     }
 }
@@ -207,6 +220,39 @@ fn formats(context: &SourceContext) -> Result<MessageFormat, Error> {
     let inner = format.reader(&value_schema(&context.schema))?;
     check_header(&*inner)?;
     Ok(MessageFormat::new(inner, &context.schema))
+}
+
+fn reading(context: &SourceContext, format: &Arc<MessageFormat>) -> Reading {
+    let format_name = context.format.as_ref().map(|format| format.plugin.name());
+    Reading {
+        parts: format.parts().into(),
+        format: Arc::clone(format) as Arc<dyn RecordFormat>,
+        tombstones: match context.options.text("tombstones") {
+            Some("ignore") => Tombstones::Ignore,
+            _ => Tombstones::Reject,
+        },
+        // A line may be any bytes.
+        refuses_wire_format: format_name != Some("lines"),
+        is_json: format_name == Some("ndjson"),
+    }
+}
+
+fn isolation(options: &Options) -> Isolation {
+    match options.text("isolation") {
+        Some("read_uncommitted") => Isolation::Uncommitted,
+        _ => Isolation::Committed,
+    }
+}
+
+fn missing(options: &Options) -> Missing {
+    match options.text("missing") {
+        Some("skip") => Missing::Skip,
+        _ => Missing::Refuse,
+    }
+}
+
+fn queue(options: &Options) -> usize {
+    options.size("queue").map_or(DEFAULT_QUEUE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// A message is no stream, which could begin with a header.
@@ -284,6 +330,14 @@ impl SourcePlugin for KafkaPlugin {
         check_header(format).err().map(|error| Mistake::new("format", error))
     }
 
+    fn topic(&self, options: &Options) -> Result<Option<Arc<str>>, Error> {
+        shared::topic(options).map(Some)
+    }
+
+    fn open_topic(&self, context: &SourceContext) -> Result<Option<SharedTopic>, Error> {
+        shared::open(&self.make_bus, context).map(Some)
+    }
+
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
         formats(context)?;
         settings(&context.options, format_args!("thalweg.{}.{}", context.job, context.name)).map(drop)
@@ -301,33 +355,14 @@ impl SourcePlugin for KafkaPlugin {
         }
         let known = beginnings(&*bus, &topics, From::of(options)?)?;
         let is_bounded = self.has_end(options);
-        let format_name = context.format.as_ref().map(|format| format.plugin.name());
         let plan = Plan {
             source: Arc::clone(&context.name),
             group,
-            reading: Reading {
-                parts: format.parts().into(),
-                format: Arc::clone(&format) as Arc<dyn RecordFormat>,
-                tombstones: match options.text("tombstones") {
-                    Some("ignore") => Tombstones::Ignore,
-                    _ => Tombstones::Reject,
-                },
-                // A line may be any bytes.
-                refuses_wire_format: format_name != Some("lines"),
-                is_json: format_name == Some("ndjson"),
-            },
-            isolation: match options.text("isolation") {
-                Some("read_uncommitted") => Isolation::Uncommitted,
-                _ => Isolation::Committed,
-            },
-            missing: match options.text("missing") {
-                Some("skip") => Missing::Skip,
-                _ => Missing::Refuse,
-            },
+            reading: reading(&context, &format),
+            isolation: isolation(options),
+            missing: missing(options),
             is_bounded,
-            queue: options
-                .size("queue")
-                .map_or(DEFAULT_QUEUE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            queue: queue(options),
         };
         let every = options
             .duration("refresh")

@@ -11,17 +11,17 @@ const VERSION: u8 = 1;
 
 /// The place in one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     /// Offset of the message that is read next, or is being read.
-    pub(super) offset: i64,
+    pub offset: i64,
     /// How many of its records were taken.
-    pub(super) row: u32,
+    pub row: u32,
     /// Offset and digest of the last message that was taken whole.
-    pub(super) last: Option<(i64, u32)>,
+    pub last: Option<(i64, u32)>,
 }
 
 impl Place {
-    pub(super) fn at(offset: i64) -> Self {
+    pub fn at(offset: i64) -> Self {
         Self { offset, row: 0, last: None }
     }
 }

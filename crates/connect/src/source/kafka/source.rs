@@ -506,18 +506,23 @@ pub(super) fn overtaken(
 ) -> Result<(), Error> {
     let missing = bounds.start - place;
     if plan.missing == Missing::Refuse {
-        return Err(Error::corrupt(format!(
-            "{of} begins at offset {}, expected offset {place}: {missing} messages were deleted before they were read",
-            bounds.start
-        ))
-        .with_hint(format!(
-            "put them back if you can; to go on without them: --set sources.{}.missing=skip",
-            plan.source
-        )));
+        return Err(deleted(&plan.source, of, place, bounds));
     }
     warn!(source = &*plan.source, partition = %of, missing, "messages were deleted before they were read: going on without them");
     figures.missing.fetch_add(missing.unsigned_abs(), Ordering::Relaxed);
     Ok(())
+}
+
+/// Messages from `place` on were deleted before they were read.
+pub(super) fn deleted(source: &str, of: &TopicPartition, place: i64, bounds: Bounds) -> Error {
+    Error::corrupt(format!(
+        "{of} begins at offset {}, expected offset {place}: {} messages were deleted before they were read",
+        bounds.start,
+        bounds.start - place
+    ))
+    .with_hint(format!(
+        "put them back if you can; to go on without them: --set sources.{source}.missing=skip"
+    ))
 }
 
 pub(super) fn cut_short(of: &TopicPartition, offset: i64, bounds: Bounds) -> Error {
@@ -530,7 +535,7 @@ pub(super) fn cut_short(of: &TopicPartition, offset: i64, bounds: Bounds) -> Err
     )
 }
 
-fn made_anew(of: &TopicPartition, offset: i64) -> Error {
+pub(super) fn made_anew(of: &TopicPartition, offset: i64) -> Error {
     Error::corrupt(format!("{of} has another message at offset {offset} than the one that was read there")).with_hint(
         "the topic was deleted and made anew, or a broker has lost its end: begin anew with another job name or --data-dir",
     )

@@ -6,6 +6,7 @@
 //! * `writing`: one client, while a job writes to topics.
 //! * `copies`: one client, while a job writes to topics, and each of three brokers goes away.
 //! * `paying`: the client of those two.
+//! * `reading`: a job that reads a topic of others, while nodes are killed and leave.
 //! * `disturbed`: many clients while nodes and the broker are killed, paused and cut off, and lose their data; recounted in the end.
 
 #[cfg(target_os = "linux")]
@@ -17,6 +18,7 @@ mod disturbed;
 mod leaving;
 mod paying;
 mod pushed;
+mod reading;
 mod writing;
 
 use std::collections::BTreeMap;

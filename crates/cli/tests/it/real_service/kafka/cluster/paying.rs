@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::super::{eventually, lasting_port, signal};
 use super::super::{Place, read_all};
-use super::{Node, by_position, job_file, object_in, post, sink, writing_to};
+use super::{Node, by_position, call, job_file, object_in, post, sink, writing_to};
 
 const SOURCE: &str = "lateness: 1h, id: tx, dedup: 1h, \
     schema: { tx: string, ts: timestamp(ms), card: string, shop: string }";
@@ -56,6 +56,15 @@ impl<'a> Cluster<'a> {
         let mut node = self.nodes.remove(name).expect("it runs");
         signal(node.run.child(), "-TERM");
         eventually("it leaves", || node.run.has_ended().then_some(()));
+    }
+
+    /// Waits until records enter at a node.
+    pub(super) fn await_ready(&self, name: &str) {
+        let port = self.nodes[name].port;
+        eventually("it is ready", || {
+            let answer = call("GET", port, "/readyz", "", Duration::from_secs(5));
+            answer.is_ok_and(|(status, _)| status == 200).then_some(())
+        });
     }
 
     /// Waits until a node has units that answer and write.
