@@ -14,7 +14,7 @@ use thalweg_node::drop_query::DropQuery;
 use thalweg_node::skip::Skip;
 
 #[cfg(feature = "cluster")]
-pub(crate) use cluster::{Asked, Cluster, Drain, ExplainUnit, Nodes, Shown};
+pub(crate) use cluster::{Advertised, Asked, Cluster, Drain, ExplainUnit, Nodes, Shown};
 pub(crate) use sql::Sql;
 
 /// Exact answers about a stream, as of each of its records.
@@ -165,6 +165,11 @@ pub(crate) struct Run {
     #[cfg(feature = "cluster")]
     #[arg(long, value_name = "NAME", requires = "cluster")]
     pub(crate) node: Option<String>,
+    /// Where other nodes of the cluster reach this one, if not at the address of --listen: a tunnel, a port forward or a proxy
+    /// that leads there and decides who may use it. Nodes send it HTTP, without TLS and without a token.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
+    pub(crate) advertise: Option<Advertised>,
     /// The machine of this node, if it is not the one whose name the system has: copies of the same state are on different
     /// ones.
     #[cfg(feature = "cluster")]

@@ -16,11 +16,17 @@ pub(crate) fn check(args: &Check, options: &NodeOptions) -> Outcome {
     for overlap in overlaps(&job) {
         talk(&format!("warning: {}\n = hint: {}", overlap.message, overlap.hint));
     }
+    #[cfg(not(feature = "cluster"))]
     let mut text = describe::describe(&job);
     #[cfg(feature = "cluster")]
-    if let Some(address) = &args.cluster {
-        text.push_str(&crate::cluster::describe(&job, address).map_err(|error| Failure::at_start(&error))?);
-    }
+    let mut text = match &args.cluster {
+        None => describe::describe(&job),
+        Some(address) => {
+            let cut = crate::cluster::describe(&job, address).map_err(|error| Failure::at_start(&error));
+            let (spread, text) = cut?;
+            describe::describe(&spread) + &text
+        }
+    };
     if let Some(folder) = &args.data_dir {
         text.push_str(&format!("state in {}\n", folder.display()));
         let news = continuing::foretell(job, folder).map_err(|error| Failure::at_start(&error))?;

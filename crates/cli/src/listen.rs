@@ -7,6 +7,8 @@ use thalweg_connect::Reach;
 use thalweg_node::{Node, RunningJob};
 use thalweg_server::{AdminToken, NodeControl, Options, Readiness, Running, Server};
 use thalweg_storage::handles;
+#[cfg(feature = "cluster")]
+use thalweg_types::Class;
 use thalweg_types::Error;
 
 use crate::args::Run;
@@ -48,6 +50,9 @@ impl Door {
             talk(&format!("admin token: {}", admin.path().display()));
         }
         let mut options = Options { sql, shares, admin: Some(admin), ..Options::default() };
+        // Other nodes call this one by what it advertises.
+        #[cfg(feature = "cluster")]
+        options.allowed_hosts.extend(args.advertise.iter().map(|advertised| advertised.host().to_owned()));
         let allowed = handles::raise();
         if allowed.http < options.max_connections {
             tracing::warn!(
@@ -58,9 +63,15 @@ impl Door {
             );
             options.max_connections = allowed.http;
         }
-        let server =
-            Server::bind(&address.to_string(), Arc::clone(&control) as _, options).map_err(failed)?;
+        let server = Server::bind(&address.to_string(), Arc::clone(&control) as _, options)
+            .map_err(|error| failed(not_served(error, address, args)))?;
         Ok(Self { control, server: server.start() })
+    }
+
+    /// Where it listens.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.local_addr()
     }
 
     /// What answers requests, for whoever starts jobs while it runs.
@@ -96,4 +107,18 @@ impl Door {
             talk(&format!("{} connections were cut off in the middle of a request", finish.cut_off));
         }
     }
+}
+
+/// With what a node of a cluster can do about it.
+fn not_served(error: Error, address: SocketAddr, args: &Run) -> Error {
+    #[cfg(feature = "cluster")]
+    if args.cluster.is_some() && error.class() == Class::User {
+        let port = address.port();
+        return error.with_hint(format!(
+            "listen on 127.0.0.1:{port}, and name with --advertise HOST:PORT the tunnel or port forward by which other nodes reach it"
+        ));
+    }
+    #[cfg(not(feature = "cluster"))]
+    let _ = (address, args);
+    error
 }

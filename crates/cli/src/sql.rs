@@ -22,11 +22,11 @@ pub(crate) fn sql(args: &Sql) -> Outcome {
         text => text.to_owned(),
     };
     let format = format(args)?;
-    match (&args.data_dir, &args.node) {
+    match (&args.data_dir, &args.server) {
         (Some(data_dir), None) => of_directory(args, format, data_dir, &text),
         (None, Some(node)) => of_node(args, node, &text),
         // clap asks for one of them.
-        _ => Err(Failure::Usage("error: expected --data-dir or --node".to_owned())),
+        _ => Err(Failure::Usage("error: expected --data-dir or --server".to_owned())),
     }
 }
 

@@ -19,6 +19,12 @@ pub const MOST_UNITS: usize = 4_096;
 ///
 /// What changes something waits for the control log, and [`ClusterView::present`] for a unit; nothing else here waits.
 pub trait ClusterView: Send + Sync {
+    /// Whether the node has read the log up to a beat of its own: before that it may not have heard of jobs that run.
+    fn has_read(&self) -> bool;
+
+    /// The jobs of the log, as far as this node has read it, and whether records enter here.
+    fn doors(&self) -> Vec<(String, bool)>;
+
     /// All that the log says, as far as this node has read it; of units, those of `job` if one is named.
     ///
     /// # Errors

@@ -298,7 +298,11 @@ impl Node {
     #[cfg(feature = "cluster")]
     pub(crate) fn start_door(&self, name: &str, job: CheckedJob) -> Result<Arc<RunningJob>, Error> {
         let opened = Opened::unkept(self.dir.job(name)?.door()?);
-        let wired = opened.adopt(job, &[])?.wire(&self.site, None, &[])?;
+        let wired =
+            opened.adopt(job, &[])?.wire(&self.site, None, &[]).map_err(|error| match is_taken(&error) {
+                true => error.context(TAKEN),
+                false => error,
+            })?;
         Ok(Arc::new(wired.run(|| Err(Error::internal("a door commits nothing")))?))
     }
 
@@ -671,6 +675,22 @@ impl JobEnd {
     }
 }
 
+/// What a node of a cluster says of a source that cannot listen.
+#[cfg(feature = "cluster")]
+const TAKEN: &str = "another process listens there, maybe another node on this machine; port 0 gives each node a port of its own";
+
+/// Whether somebody else has an address.
+#[cfg(feature = "cluster")]
+fn is_taken(error: &Error) -> bool {
+    let first = std::error::Error::source(error);
+    let mut causes = std::iter::successors(first, |cause| cause.source());
+    causes.any(|cause| {
+        cause
+            .downcast_ref()
+            .is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse)
+    })
+}
+
 /// What a job has done.
 ///
 /// Answers are those of the last operators before sinks and replies that answer each record, as `metrics` does: those that
@@ -718,5 +738,21 @@ impl fmt::Display for Summary {
             self.rate()
         )?;
         if self.left_out.is_empty() { Ok(()) } else { write!(f, " left_out={}", self.left_out) }
+    }
+}
+
+#[cfg(all(test, feature = "cluster"))]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_somebody_has_is_found_among_the_causes() {
+        let of = |kind: io::ErrorKind| Error::external("listen on tcp").with_source(io::Error::from(kind));
+        assert!(is_taken(&of(io::ErrorKind::AddrInUse)));
+        assert!(is_taken(&Error::external("open a source").with_source(of(io::ErrorKind::AddrInUse))));
+        assert!(!is_taken(&of(io::ErrorKind::PermissionDenied)));
+        assert!(!is_taken(&Error::external("listen on tcp")));
     }
 }

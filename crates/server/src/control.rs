@@ -17,14 +17,17 @@ use crate::snapshot::{JobSnapshot, State};
 
 /// The node, as HTTP sees it.
 ///
-/// [`Control::readiness`], [`Control::failed`] and [`Control::ingress`] are called on the threads that serve sockets,
-/// the last for every body of records: none may block. All others run on threads where blocking is fine. A request that
+/// [`Control::readiness`], [`Control::failed`], [`Control::unopened`] and [`Control::ingress`] are called on the threads
+/// that serve sockets, the last for every body of records: none may block. All others run on threads where blocking is fine. A request that
 /// is given up, by its client or because it took too long, does not cancel its call.
 pub trait Control: Send + Sync + 'static {
     fn readiness(&self) -> Readiness;
 
     /// Jobs that have failed and were neither stopped nor started again since: requests that send to them are refused.
     fn failed(&self) -> Vec<FailedJob>;
+
+    /// Jobs that are to run on this node and take no records yet. Those of a node in no cluster are there once it is ready.
+    fn unopened(&self) -> Vec<String>;
 
     /// The door of an HTTP source.
     ///

@@ -41,7 +41,7 @@ pub(crate) enum Code {
     Unavailable,
     Starting,
     Draining,
-    /// A job of the node takes no records.
+    /// A job of the node takes no records, or not yet.
     NotReady,
     Overloaded,
     Timeout,

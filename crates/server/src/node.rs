@@ -39,6 +39,8 @@ pub struct NodeControl {
     has_stopped: AtomicBool,
     /// Once the node has joined one.
     cluster: OnceLock<Arc<dyn ClusterView>>,
+    /// Jobs that the node was started with, until the cluster knows them or they are there. Held for moments.
+    awaited: Mutex<BTreeSet<String>>,
 }
 
 impl NodeControl {
@@ -54,6 +56,7 @@ impl NodeControl {
             replaced: Mutex::default(),
             has_stopped: AtomicBool::new(false),
             cluster: OnceLock::new(),
+            awaited: Mutex::default(),
         }
     }
 
@@ -73,13 +76,20 @@ impl NodeControl {
         self.readiness.store(readiness as u8, Ordering::Relaxed);
     }
 
-    /// Shows the cluster that the node has joined.
-    pub fn show_cluster(&self, cluster: Arc<dyn ClusterView>) {
+    /// Shows the cluster that the node has joined. It is not ready before it knows all jobs of the cluster and those that
+    /// are `awaited`, and records of each enter here.
+    pub fn show_cluster<'a>(
+        &self,
+        cluster: Arc<dyn ClusterView>,
+        awaited: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.awaited().extend(awaited.into_iter().map(str::to_owned));
         let _ = self.cluster.set(cluster);
     }
 
     /// Serves a job that was started on the node.
     pub fn add(&self, job: Arc<RunningJob>) {
+        self.awaited().remove(&**job.name());
         self.jobs_mut().insert(Arc::clone(job.name()), job);
     }
 
@@ -113,6 +123,10 @@ impl NodeControl {
         self.jobs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn awaited(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn replaced(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +146,17 @@ impl NodeControl {
                 hint: Some("wait for it, or give it up with DELETE /v1/jobs/{job}".to_owned()),
             });
         }
-        jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
+        if let Some(job) = jobs.get(name) {
+            return Ok(Arc::clone(job));
+        }
+        let missing = not_found(Kind::Job, name, jobs.keys());
+        drop(jobs);
+        match self.unopened().iter().any(|unopened| unopened == name) {
+            true => Err(ControlError::NotNow {
+                message: format!("job {name:?} takes no records on this node yet"),
+            }),
+            false => Err(missing),
+        }
     }
 
     /// As [`refuse_ended`]; a job that has ended to be replaced is not spoken of as such.
@@ -140,7 +164,8 @@ impl NodeControl {
         refuse_ended(job).map_err(|error| {
             let name = &**job.name();
             let has_successor = self.jobs_ref().get(name).is_some_and(|listed| !Arc::ptr_eq(listed, job));
-            match has_successor || self.replaced().contains(name) {
+            let is_changed = || self.unopened().iter().any(|unopened| unopened == name);
+            match has_successor || self.replaced().contains(name) || is_changed() {
                 true => ControlError::Replaced { job: name.to_owned() },
                 false => error,
             }
@@ -204,7 +229,12 @@ impl Control for NodeControl {
     fn readiness(&self) -> Readiness {
         let readiness = self.readiness.load(Ordering::Relaxed);
         let all = [Readiness::Starting, Readiness::Ready, Readiness::Draining];
-        all.into_iter().find(|one| *one as u8 == readiness).unwrap_or(Readiness::Starting)
+        match all.into_iter().find(|one| *one as u8 == readiness) {
+            Some(Readiness::Ready) if self.cluster.get().is_some_and(|cluster| !cluster.has_read()) => {
+                Readiness::Starting
+            }
+            readiness => readiness.unwrap_or(Readiness::Starting),
+        }
     }
 
     fn failed(&self) -> Vec<FailedJob> {
@@ -218,6 +248,15 @@ impl Control for NodeControl {
             _ => None,
         });
         failed.collect()
+    }
+
+    fn unopened(&self) -> Vec<String> {
+        let Some(cluster) = self.cluster.get() else { return Vec::new() };
+        let doors = cluster.doors();
+        let mut awaited = self.awaited();
+        awaited.retain(|name| !doors.iter().any(|(known, _)| known == name));
+        let closed = doors.into_iter().filter(|(_, is_open)| !is_open).map(|(name, _)| name);
+        closed.chain(awaited.iter().cloned()).collect()
     }
 
     fn ingress(&self, job: &str, source: &str) -> Result<Arc<dyn Ingress>, ControlError> {

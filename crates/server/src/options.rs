@@ -38,7 +38,7 @@ pub struct Options {
     pub write_timeout: Duration,
     /// How long requests in flight may go on after a shutdown. Longer than `answer_timeout`.
     pub shutdown_grace: Duration,
-    /// Names by which browsers may call the server in addition to `localhost` and addresses.
+    /// Names by which the server may be called in addition to `localhost` and addresses.
     pub allowed_hosts: Vec<String>,
     /// The token of requests that start, stop or change something; without one nobody may.
     pub admin: Option<AdminToken>,

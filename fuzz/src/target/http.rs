@@ -123,6 +123,10 @@ impl Control for Node {
         Readiness::Ready
     }
 
+    fn unopened(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn failed(&self) -> Vec<FailedJob> {
         Vec::new()
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thalweg_sql::{Addresses, Compression, Format};
 
 #[derive(clap::Args)]
-#[command(group(clap::ArgGroup::new("where").required(true).args(["data_dir", "node"])))]
+#[command(group(clap::ArgGroup::new("where").required(true).args(["data_dir", "server"])))]
 pub(crate) struct Sql {
     /// One statement that reads: SELECT, WITH, SHOW TABLES, DESCRIBE, EXPLAIN; - reads it from standard input.
     #[arg(value_name = "STATEMENT")]
@@ -14,8 +14,8 @@ pub(crate) struct Sql {
     #[arg(long, value_name = "D")]
     pub(crate) data_dir: Option<PathBuf>,
     /// A running node, such as http://127.0.0.1:8080: rows that are not committed yet, too.
-    #[arg(long, value_name = "URL")]
-    pub(crate) node: Option<String>,
+    #[arg(long, visible_alias = "node", value_name = "URL")]
+    pub(crate) server: Option<String>,
     /// How rows are written.
     #[arg(long, default_value = "table", value_parser = Format::ALL.map(|(name, _)| name))]
     pub(crate) format: String,

@@ -194,7 +194,11 @@ fn the_job_between_topics_is_a_job() {
 fn the_job_of_several_nodes_is_cut_into_a_stage_for_each_key() {
     let cluster = "kafka://127.0.0.1:9092?replication=1";
     let ended = root().thalweg(&["check", "examples/cluster/job.yaml", "--cluster", cluster]).ends_with(0);
-    for stage in ["features-1: 8 units", "features-2: 8 units", "features-3: 1 unit"] {
+    for stage in [
+        "features-1 by card: 8 partitions",
+        "features-2 by merchant: 8 partitions",
+        "features-3: 1 partition",
+    ] {
         assert!(ended.stdout.contains(&format!("stage {stage}")), "{}", ended.stdout);
     }
 }

@@ -15,6 +15,7 @@ mod helping;
 #[cfg(target_os = "linux")]
 mod hostile_sql;
 mod inspecting;
+mod joining;
 mod late;
 mod order;
 mod real_service;
@@ -71,6 +72,16 @@ impl Place {
 
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+impl Drop for Place {
+    /// What a test that fails has left is there to be looked at.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.disable_cleanup(true);
+            eprintln!("the folder of the test is kept: {}", self.0.path().display());
+        }
     }
 }
 

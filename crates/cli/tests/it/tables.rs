@@ -142,7 +142,7 @@ fn a_running_node_shows_rows_at_once_and_its_folder_what_is_committed() {
     // It goes on where it was.
     let mut served = Served::start(&place, STORED);
     let node = format!("http://{}", served.address());
-    let live = place.thalweg(&["sql", query, "--node", &node, "--format", "csv"]).ends_with(0).stdout;
+    let live = place.thalweg(&["sql", query, "--server", &node, "--format", "csv"]).ends_with(0).stdout;
     assert_eq!(live, both);
     served.ends("-TERM").ends_with(0);
     assert_eq!(stored(), both);
@@ -154,7 +154,7 @@ fn what_cannot_be_asked_is_told() {
     place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(0);
     for (arguments, code, expected) in [
         (vec!["SELECT 1"], 2, "--data-dir"),
-        (vec!["SELECT 1", "--data-dir", "D", "--node", "x"], 2, "cannot be used with"),
+        (vec!["SELECT 1", "--data-dir", "D", "--server", "x"], 2, "cannot be used with"),
         (vec!["SELECT 1", "--data-dir", "nowhere"], 2, "is not there"),
         (vec!["SELECT 1", "--data-dir", "."], 2, "no folder `jobs`"),
         (vec!["SELECT * FROM rosw", "--data-dir", "D"], 2, "did you mean demo.rows?"),

@@ -204,6 +204,11 @@ impl Member {
         self.lock().as_of.is_some_and(|as_of| since(as_of, now) < within)
     }
 
+    /// Whether the node has read a beat of its own: the state has all that was in the log when it began.
+    pub(super) fn has_read(&self) -> bool {
+        self.lock().as_of.is_some()
+    }
+
     pub fn options(&self) -> &MemberOptions {
         &self.options
     }

@@ -227,6 +227,15 @@ impl View {
 }
 
 impl ClusterView for View {
+    fn has_read(&self) -> bool {
+        self.member.has_read()
+    }
+
+    fn doors(&self) -> Vec<(String, bool)> {
+        let state = self.member.state();
+        state.jobs().map(|(name, _)| (name.to_string(), self.board.number(name).is_some())).collect()
+    }
+
     fn snapshot(&self, job: Option<&str>) -> Result<ClusterSnapshot, NotDone> {
         let state = self.member.state();
         job.map(|job| find(&state, job)).transpose()?;

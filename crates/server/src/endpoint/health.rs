@@ -28,6 +28,10 @@ pub(super) fn ready(app: &App) -> Result<Response, ApiError> {
             if !failed.is_empty() {
                 return Err(not_ready(&failed));
             }
+            let unopened = app.control.unopened();
+            if !unopened.is_empty() {
+                return Err(not_opened(&unopened));
+            }
             json_response(StatusCode::OK, &Status { status: "ready" })
         }
         Readiness::Starting => Err(ApiError::new(Code::Starting, "the node is starting")),
@@ -53,10 +57,22 @@ fn not_ready(failed: &[FailedJob]) -> ApiError {
         .hint("see to the cause, then start the job again with POST /v1/jobs/{job}; DELETE takes it off the list")
 }
 
+fn not_opened(unopened: &[String]) -> ApiError {
+    let named =
+        unopened.iter().take(NAMED).map(|job| format!("job {job:?} takes no records on this node yet"));
+    let more = if unopened.len() > NAMED { "; and others" } else { "" };
+    let jobs = unopened.iter().map(|job| json!({ "job": job, "state": "opening" }));
+    ApiError::new(Code::NotReady, named.collect::<Vec<_>>().join("; ") + more)
+        .detail(json!({ "jobs": jobs.collect::<Vec<_>>() }))
+        .hint("it takes about a second; where it takes longer, the log of the node says why, and it is tried again")
+}
+
 pub(super) async fn metrics(app: &App) -> Result<Response, ApiError> {
     let look = |control: &dyn Control| (control.jobs(), control.cluster().map(|cluster| cluster.figures()));
     let (jobs, cluster) = app.call(Effect::Reads, app.options.control_timeout, look).await?;
-    let is_ready = app.readiness() == Readiness::Ready && app.control.failed().is_empty();
+    let is_ready = app.readiness() == Readiness::Ready
+        && app.control.failed().is_empty()
+        && app.control.unopened().is_empty();
     let text = metrics::render(
         &app.telemetry,
         app.places.evicted(),

@@ -1,7 +1,10 @@
 //! `/v1/cluster` and the metrics of a cluster: by script, and of two nodes over the bus in memory.
 
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -141,6 +144,18 @@ fn join(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration) -> Peer 
 }
 
 fn join_with(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration, job: &str) -> Peer {
+    join_at(bus, folder, name, patience, job, |address| address.to_string())
+}
+
+/// `advertise` makes the address that others hear of from that of the server.
+fn join_at(
+    bus: &MemoryBus,
+    folder: &Path,
+    name: &str,
+    patience: Duration,
+    job: &str,
+    advertise: impl FnOnce(SocketAddr) -> String,
+) -> Peer {
     let node = Arc::new(Node::builder().data_dir(folder.join(name)).workers(1).open().unwrap());
     let control = Arc::new(NodeControl::new(Arc::clone(&node)));
     let mut options = crate::client::options();
@@ -161,7 +176,7 @@ fn join_with(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration, job
             name: Name::new(name).unwrap(),
             host: Text::new(name).unwrap(),
             capacity: 1,
-            address: Text::new(&site.address.to_string()).unwrap(),
+            address: Text::new(&advertise(site.address)).unwrap(),
             replication: 1,
         },
         partitions: None,
@@ -176,8 +191,9 @@ fn join_with(bus: &MemoryBus, folder: &Path, name: &str, patience: Duration, job
     });
     let cluster = Cluster::join(Arc::clone(&node), Arc::new(bus.clone()), options, on_door).unwrap();
     let job = JobFile::parse("pay.yaml", job, &[]).and_then(|file| file.check(node.check_options()));
-    cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap();
-    control.show_cluster(cluster.view());
+    let job = job.unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    control.show_cluster(cluster.view(), [&*job.name]);
+    cluster.submit(&job).unwrap();
     control.set_readiness(Readiness::Ready);
     Peer { site, _cluster: cluster }
 }
@@ -290,6 +306,80 @@ fn every_node_shows_members_units_and_lag_and_drains_any() {
     let error = a.site.post("/v1/cluster/nodes/c/drain", "").expect_error(404, "not_found");
     assert_eq!(error["detail"], json!({"known": ["a", "b"]}));
     a.site.get("/v1/cluster?job=x").expect_error(404, "not_found");
+}
+
+/// Passes connections on to a node, and counts them.
+fn forward(to: SocketAddr, count: Arc<AtomicUsize>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            count.fetch_add(1, Ordering::Relaxed);
+            let (mut near, mut far) = (near.unwrap(), TcpStream::connect(to).unwrap());
+            let (mut asked, mut answered) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || io::copy(&mut asked, &mut answered));
+            std::thread::spawn(move || io::copy(&mut far, &mut near));
+        }
+    });
+    format!("localhost:{port}")
+}
+
+#[test]
+fn a_node_is_asked_at_the_address_that_it_advertises() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let (patience, count) = (Duration::from_secs(30), Arc::new(AtomicUsize::new(0)));
+    let a = join(&bus, folder.path(), "a", patience);
+    let b = join_at(&bus, folder.path(), "b", patience, JOB, |address| forward(address, Arc::clone(&count)));
+    eventually("units on both", || b.units_of("a") == 4 && a.units_of("b") == 4);
+    let cluster = a.cluster();
+    let address = cluster["members"][1]["address"].as_str().unwrap();
+    assert!(address.starts_with("localhost:"), "{address}");
+    eventually("a has a door", || a.send(0..20).status == 200);
+    assert_eq!(count.load(Ordering::Relaxed), 0, "records go through the brokers");
+    for card in 0..20 {
+        let path = format!("/v1/jobs/pay/operators/features/queries/q?card=card+{card}");
+        assert_eq!(a.site.get(&path).status, 200);
+    }
+    assert!(count.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_node_is_ready_once_records_of_all_its_jobs_enter() {
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    for name in ["a", "b"] {
+        let node = join(&bus, folder.path(), name, Duration::from_secs(30));
+        let mut early = 0;
+        eventually("it is ready", || {
+            let status = node.site.get("/readyz").status;
+            early += usize::from(status == 503);
+            assert!(status == 200 || status == 503, "{status}");
+            status == 200
+        });
+        assert!(early > 0, "{name} has to read the log first");
+        let reply = node.send(0..20);
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+}
+
+#[test]
+fn a_node_whose_address_is_taken_is_not_ready_and_says_for_which_job() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let lines = format!(
+        "  lines: {{ type: tcp, listen: '{address}', time: t, schema: {{ t: timestamp(ms), card: string }} }}\n"
+    );
+    let job = JOB.replace("operators:\n", &format!("{lines}operators:\n"));
+    let job = job.replace("input: records\n", "input: [records, lines]\n");
+    let (bus, folder) = (bus(), tempfile::tempdir().unwrap());
+    let node = join_with(&bus, folder.path(), "a", Duration::from_secs(30), &job);
+    eventually("it computes", || node.units_of("a") == 8);
+    let error = node.site.get("/readyz").expect_error(503, "not_ready");
+    assert_eq!(error["detail"], json!({"jobs": [{"job": "pay", "state": "opening"}]}));
+    let error = node.send(0..1).expect_error(503, "unavailable");
+    assert_eq!(error["message"], "job \"pay\" takes no records on this node yet");
+    drop(taken);
+    eventually("it has the address", || node.site.get("/readyz").status == 200);
+    assert_eq!(node.send(0..1).status, 200);
 }
 
 #[test]

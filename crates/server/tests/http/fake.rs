@@ -59,6 +59,7 @@ struct Inner {
     mode: Mode,
     readiness: Readiness,
     failed: Vec<FailedJob>,
+    unopened: Vec<String>,
     held: Vec<(Answering, Lines)>,
     jobs: Vec<String>,
     queries: Vec<String>,
@@ -75,6 +76,7 @@ impl Default for Inner {
             mode: Mode::Answer,
             readiness: Readiness::Ready,
             failed: Vec::new(),
+            unopened: Vec::new(),
             held: Vec::new(),
             jobs: vec!["payments".to_owned()],
             queries: vec!["card_1h".to_owned()],
@@ -102,6 +104,10 @@ impl FakeNode {
 
     pub(crate) fn set_failed(&self, failed: Vec<FailedJob>) {
         self.change(|inner| inner.failed = failed);
+    }
+
+    pub(crate) fn set_unopened(&self, jobs: &[&str]) {
+        self.change(|inner| inner.unopened = jobs.iter().map(|job| (*job).to_owned()).collect());
     }
 
     pub(crate) fn set_snapshot(&self, snapshot: impl FnOnce(&mut JobSnapshot)) {
@@ -235,6 +241,10 @@ impl FakeNode {
 impl Control for FakeNode {
     fn failed(&self) -> Vec<FailedJob> {
         self.shared.state.lock().unwrap().failed.clone()
+    }
+
+    fn unopened(&self) -> Vec<String> {
+        self.shared.state.lock().unwrap().unopened.clone()
     }
 
     fn readiness(&self) -> Readiness {
@@ -392,6 +402,14 @@ impl FakeCluster {
 }
 
 impl ClusterView for FakeCluster {
+    fn has_read(&self) -> bool {
+        true
+    }
+
+    fn doors(&self) -> Vec<(String, bool)> {
+        vec![("pay".to_owned(), true)]
+    }
+
     fn snapshot(&self, job: Option<&str>) -> Result<ClusterSnapshot, NotDone> {
         if let Some(name) = job.filter(|name| *name != "pay") {
             return Err(NotDone::NoJob { name: name.to_owned(), known: vec!["pay".to_owned()] });

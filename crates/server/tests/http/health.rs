@@ -74,6 +74,22 @@ fn a_node_with_a_job_that_takes_nothing_is_not_ready_and_names_it() {
     assert_eq!(site.get("/readyz").status, 200);
 }
 
+#[test]
+fn a_node_is_not_ready_before_each_job_takes_records() {
+    let site = Site::new();
+    site.node.set_unopened(&["pay", "flows"]);
+    let error = site.get("/readyz").expect_error(503, "not_ready");
+    let message = error["message"].as_str().unwrap();
+    for job in ["pay", "flows"] {
+        assert!(message.contains(&format!("job {job:?} takes no records on this node yet")), "{message}");
+    }
+    assert_eq!(error["detail"]["jobs"][0], json!({"job": "pay", "state": "opening"}));
+    assert_eq!(site.post(RECORDS, "{\"a\":1}").status, 200, "others work on");
+    assert!(site.get("/metrics").body.contains("\nthalweg_ready_info 0\n"));
+    site.node.set_unopened(&[]);
+    assert_eq!(site.get("/readyz").status, 200);
+}
+
 /// Series by name and labels, as written. Panics over anything that is not the text format.
 fn parse(text: &str) -> HashMap<String, f64> {
     let mut kinds: HashMap<&str, &str> = HashMap::new();
