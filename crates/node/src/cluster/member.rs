@@ -618,6 +618,8 @@ impl Run {
         if self.producer.is_none() {
             let made = member.bus.producer(ProducerOptions {
                 compression: Compression::Lz4,
+                // Records of one step may be several, and the first ones.
+                requests: Some(1),
                 ..ProducerOptions::new(control::MAX_RECORD_BYTES, 2 * control::MAX_RECORD_BYTES)
             });
             match made {
