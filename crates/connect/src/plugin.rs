@@ -646,6 +646,15 @@ pub trait SinkPlugin: Send + Sync {
         Ok(())
     }
 
+    /// Looks whether what it writes to is there, for whoever has others open it, and later. May wait for another system.
+    ///
+    /// # Errors
+    /// If it is not there; with [`WithBackoff`](thalweg_types::Retry::WithBackoff) if nobody says.
+    fn find(&self, context: &SinkContext) -> Result<(), Error> {
+        let _ = context;
+        Ok(())
+    }
+
     /// Opens the sink; called before the job starts, so that a path that cannot be written is reported then.
     ///
     /// # Errors

@@ -59,7 +59,9 @@ impl Registry {
         self.sources.push(Arc::new(plugin));
     }
 
+    /// Adds a sink, in place of one of its name.
     pub fn add_sink(&mut self, plugin: impl SinkPlugin + 'static) {
+        self.sinks.retain(|other| other.name() != plugin.name());
         self.sinks.push(Arc::new(plugin));
     }
 

@@ -206,7 +206,7 @@ pub(crate) fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir:
 }
 
 /// A sink of such a run.
-fn sink_context(job: &CheckedJob, sink: &CheckedSink, data_dir: &Path) -> SinkContext {
+pub(crate) fn sink_context(job: &CheckedJob, sink: &CheckedSink, data_dir: &Path) -> SinkContext {
     SinkContext {
         job: Arc::clone(&job.name),
         name: Arc::clone(&sink.name),

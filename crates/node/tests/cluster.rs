@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_cluster::control::{Name, Text};
-use thalweg_connect::Replies;
-use thalweg_connect::source::kafka::KafkaPlugin;
+use thalweg_connect::kafka::MakeBus;
+use thalweg_connect::{Replies, sink, source};
 use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus};
 use thalweg_kafka::{Bus as _, TopicPartition};
@@ -118,9 +118,10 @@ impl Site {
 
     fn join(&self, name: &str) -> Peer {
         let bus = self.bus.clone();
-        let topics = KafkaPlugin::on(Arc::new(move |_| Ok(Arc::new(bus.clone()))));
+        let make: MakeBus = Arc::new(move |_| Ok(Arc::new(bus.clone())));
         let options = NodeOptions::default().data_dir(self.folder.path().join(name)).workers(2);
-        let node = Arc::new(options.source(topics).open().unwrap());
+        let options = options.source(source::kafka::KafkaPlugin::on(Arc::clone(&make)));
+        let node = Arc::new(options.sink(sink::kafka::KafkaPlugin::on(make)).open().unwrap());
         let member = MemberOptions {
             prefix: "t".to_owned(),
             name: Name::new(name).unwrap(),
@@ -310,6 +311,21 @@ fn a_new_text_of_the_job_counts_on_and_one_that_its_state_does_not_survive_is_re
         drop(d);
     }
     assert!(!post(&a)[0].contains("greatest"));
+}
+
+/// Units that have met such a text would wait there.
+#[test]
+fn a_text_whose_sink_has_no_topic_is_refused() {
+    let site = Site::new();
+    let a = site.join("a");
+    let sinks = "{ out: { type: kafka, input: features, brokers: nowhere:1, topic: answers } }";
+    let job = JOB.replace("{ out: { type: 'null', input: features } }", sinks);
+    let job =
+        JobFile::parse("j.yaml", &job, &[]).and_then(|file| file.check(a.node.check_options())).unwrap();
+    let error = a.cluster.submit(&job).unwrap_err().chain();
+    assert!(error.contains("sink \"out\": kafka: ") && error.contains("answers"), "{error}");
+    site.bus.make_topic("answers", 1);
+    a.cluster.submit(&job).unwrap();
 }
 
 #[test]

@@ -25,6 +25,7 @@ use super::texts::{self, Texts};
 use super::units::Unit;
 use super::view::Board;
 use crate::cluster_view::{Change, KeyOf, NotDone, Present};
+use crate::graph::sink_context;
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
 use crate::queries::{LiveQueries, Queries, QueryError};
 
@@ -48,13 +49,14 @@ pub(super) const SHORT: Duration = Duration::from_millis(1);
 ///
 /// # Errors
 /// As [`cut_for`], and for a name that is none in a cluster; where a topic is read, also if no broker says how many partitions
-/// it has.
+/// it has; where a sink has nothing to write to.
 pub(super) fn spec_for(
     job: &CheckedJob,
     partitions: Option<u32>,
     number: u64,
 ) -> Result<control::Spec, Error> {
     let mut cut = cut_for(job, partitions)?;
+    find_outside(job)?;
     let mut json = job.json.clone();
     for stage in cut.stages.iter_mut().filter(|stage| stage.topic.is_some()) {
         if stage.partitions == 0 {
@@ -89,6 +91,25 @@ pub(super) fn spec_for(
         stages: stages.collect::<Result<_, Error>>()?,
         text: json.to_string(),
     })
+}
+
+/// Looks whether what the sinks of a job write to is there. A unit that has met a text in its log goes on by no other one, so
+/// it would wait there.
+fn find_outside(job: &CheckedJob) -> Result<(), Error> {
+    for sink in &job.sinks {
+        match sink.plugin.find(&sink_context(job, sink, Path::new(""))) {
+            // It may be there: a node has to start while another system is away.
+            Err(error) if error.retry() == Retry::WithBackoff => {
+                tracing::warn!(
+                    job = &*job.name,
+                    error = error.chain(),
+                    "nobody says whether the job can write"
+                );
+            }
+            outcome => outcome?,
+        }
+    }
+    Ok(())
 }
 
 /// How a node reads texts of jobs.

@@ -142,11 +142,21 @@ impl Default for KafkaPlugin {
     }
 }
 
-#[cfg(test)]
 impl KafkaPlugin {
     /// On another bus than that of real brokers.
-    pub(crate) fn on(make_bus: MakeBus) -> Self {
+    pub fn on(make_bus: MakeBus) -> Self {
         Self { make_bus }
+    }
+
+    /// The brokers, which have the topic.
+    fn find_topic(&self, context: &SinkContext) -> Result<Arc<dyn Bus>, Error> {
+        let named = |error: Error| error.context(format!("sink {:?}", context.name));
+        let settings = settings(&context.options, format_args!("{}", id(context))).map_err(named)?;
+        let bus = (self.make_bus)(settings).map_err(|error| named(error.into()))?;
+        if let Some(topic) = context.options.text("topic") {
+            bus.topics(Some(&[topic.into()])).map_err(|error| named(error.into()))?;
+        }
+        Ok(bus)
     }
 }
 
@@ -245,15 +255,13 @@ impl SinkPlugin for KafkaPlugin {
         settings(&context.options, format_args!("{id}")).map(drop)
     }
 
+    fn find(&self, context: &SinkContext) -> Result<(), Error> {
+        self.find_topic(context).map(drop)
+    }
+
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let named = |error: Error| error.context(format!("sink {:?}", context.name));
-        let id = id(&context);
-        let settings = settings(&context.options, format_args!("{id}")).map_err(named)?;
-        let bus = (self.make_bus)(settings).map_err(|error| named(error.into()))?;
-        if let Some(topic) = context.options.text("topic") {
-            // So that a topic that is missing is an error of the start.
-            bus.topics(Some(&[topic.into()])).map_err(|error| named(error.into()))?;
-        }
+        // So that a topic that is missing is an error of the start.
+        let bus = self.find_topic(&context)?;
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
             Ok(Box::new(TopicRows::sink(&context, Arc::clone(&bus))?))
