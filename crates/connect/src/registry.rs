@@ -53,16 +53,24 @@ impl Registry {
         registry
     }
 
-    /// Adds a source, in place of one of its name.
     pub fn add_source(&mut self, plugin: impl SourcePlugin + 'static) {
-        self.sources.retain(|other| other.name() != plugin.name());
         self.sources.push(Arc::new(plugin));
     }
 
-    /// Adds a sink, in place of one of its name.
     pub fn add_sink(&mut self, plugin: impl SinkPlugin + 'static) {
-        self.sinks.retain(|other| other.name() != plugin.name());
         self.sinks.push(Arc::new(plugin));
+    }
+
+    /// Adds a source in place of one of its name.
+    pub fn replace_source(&mut self, plugin: impl SourcePlugin + 'static) {
+        self.sources.retain(|other| other.name() != plugin.name());
+        self.add_source(plugin);
+    }
+
+    /// Adds a sink in place of one of its name.
+    pub fn replace_sink(&mut self, plugin: impl SinkPlugin + 'static) {
+        self.sinks.retain(|other| other.name() != plugin.name());
+        self.add_sink(plugin);
     }
 
     /// Names a source that this build leaves out, so that a job file which asks for it learns how to get it.

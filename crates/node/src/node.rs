@@ -130,6 +130,20 @@ impl NodeOptions {
         self
     }
 
+    /// A source in place of ours of that name, such as one that reads another log.
+    #[must_use]
+    pub fn replace_source(mut self, plugin: impl SourcePlugin + 'static) -> Self {
+        self.registry.replace_source(plugin);
+        self
+    }
+
+    /// A sink in place of ours of that name.
+    #[must_use]
+    pub fn replace_sink(mut self, plugin: impl SinkPlugin + 'static) -> Self {
+        self.registry.replace_sink(plugin);
+        self
+    }
+
     #[must_use]
     pub fn sink(mut self, plugin: impl SinkPlugin + 'static) -> Self {
         self.registry.add_sink(plugin);

@@ -120,8 +120,8 @@ impl Site {
         let bus = self.bus.clone();
         let make: MakeBus = Arc::new(move |_| Ok(Arc::new(bus.clone())));
         let options = NodeOptions::default().data_dir(self.folder.path().join(name)).workers(2);
-        let options = options.source(source::kafka::KafkaPlugin::on(Arc::clone(&make)));
-        let node = Arc::new(options.sink(sink::kafka::KafkaPlugin::on(make)).open().unwrap());
+        let options = options.replace_source(source::kafka::KafkaPlugin::on(Arc::clone(&make)));
+        let node = Arc::new(options.replace_sink(sink::kafka::KafkaPlugin::on(make)).open().unwrap());
         let member = MemberOptions {
             prefix: "t".to_owned(),
             name: Name::new(name).unwrap(),
