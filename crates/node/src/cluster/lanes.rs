@@ -3,7 +3,9 @@
 //! A frame leaves at once when none is on its way to its partition and few are to others ([`MOST_FRAMES`]), and grows until
 //! one is acknowledged otherwise: few rows each when records are few, many when they are many, without a setting.
 //!
-//! The text of the job by which the rows are made goes before the first of them into each partition (`texts`).
+//! The text of the job by which the rows are made goes before the first of them into each partition (`texts`), and alone: of two
+//! messages a broker that leads the partition only just now may refuse the first and take the second
+//! ([`ProducerOptions::requests`]).
 //!
 //! Not here: who sends the frames, and what becomes of them when one is not written for good.
 
@@ -46,7 +48,7 @@ pub(super) fn producer(bus: &dyn Bus, queue: usize, bell: &Arc<Bell>) -> Result<
     Ok(bus.producer(ProducerOptions { wake: bell.wake(), ..ProducerOptions::new(2 << 20, queue) })?)
 }
 
-/// Hands the messages of a cut to a client; [`Sent::Full`] where that has no room for one of them.
+/// Hands a message to a client; [`Sent::Full`] where that has no room for it.
 ///
 /// # Errors
 /// As [`Producer::send`].
@@ -57,14 +59,9 @@ pub(super) fn send(
     cut: &Cut,
     tag: u64,
 ) -> Result<Sent, Error> {
-    for value in cut.messages() {
-        let partition = i32::try_from(partition).ok();
-        let message = Outgoing { topic, partition, key: None, value, headers: &[] };
-        if producer.send(&message, tag)? == Sent::Full {
-            return Ok(Sent::Full);
-        }
-    }
-    Ok(Sent::Taken)
+    let partition = i32::try_from(partition).ok();
+    let message = Outgoing { topic, partition, key: None, value: cut.message(), headers: &[] };
+    Ok(producer.send(&message, tag)?)
 }
 
 /// A row: its order number here, and where it is in the sender's input.
@@ -87,29 +84,32 @@ struct Lane {
     has_text: bool,
 }
 
-/// A frame that is on its way.
+/// A message that is on its way.
 struct OnItsWay {
     tag: u64,
-    /// Its first row.
+    /// The first row that is not written.
     first: At,
     bytes: usize,
-    /// The mark of its last row.
+    /// The mark of the last row that is written with it.
     last: Mark,
 }
 
-/// What is sent to a partition, in this order.
-pub(super) struct Cut {
-    pub(super) text: Option<Arc<[u8]>>,
-    pub(super) frame: Vec<u8>,
+/// A message for a partition.
+pub(super) enum Cut {
+    Text(Arc<[u8]>),
+    Frame(Vec<u8>),
 }
 
 impl Cut {
-    pub(super) fn messages(&self) -> impl Iterator<Item = &[u8]> {
-        self.text.as_deref().into_iter().chain([self.frame.as_slice()])
+    fn message(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text,
+            Self::Frame(frame) => frame,
+        }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.messages().map(<[u8]>::len).sum()
+        self.message().len()
     }
 }
 
@@ -282,8 +282,8 @@ impl Lanes {
         }
     }
 
-    /// A frame for a partition, all of whose messages are sent as `tag`; `None` where there is nothing to send, or one is on its
-    /// way. Where it `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by
+    /// The text for a partition where it has not gone there, or a frame, which is sent as `tag`; `None` where there is nothing to
+    /// send, or something is on its way. Where it `tells_time`, that is the sender's task time as of its first row: rows that come after it are in time by
     /// it.
     pub(super) fn cut(&mut self, partition: u32, tells_time: bool, tag: u64) -> Option<Cut> {
         let lane = &mut self.lanes[partition as usize];
@@ -291,12 +291,17 @@ impl Lanes {
             return None;
         }
         let first = lane.waiting.front().copied()?;
+        if !std::mem::replace(&mut lane.has_text, true) {
+            let cut = Cut::Text(Arc::clone(&self.text));
+            lane.sent = Some(OnItsWay { tag, first, bytes: cut.bytes(), last: lane.written });
+            self.in_flight += cut.bytes();
+            return Some(cut);
+        }
         let before = self.scatter.rows(partition);
         let frame = self.scatter.cut(partition, tells_time.then_some(first.time))?;
         let rows = before - self.scatter.rows(partition);
         lane.waiting.drain(..rows.min(lane.waiting.len()));
-        let text = (!std::mem::replace(&mut lane.has_text, true)).then(|| Arc::clone(&self.text));
-        let cut = Cut { text, frame };
+        let cut = Cut::Frame(frame);
         let last = self.scatter.left(partition);
         lane.sent = Some(OnItsWay { tag, first, bytes: cut.bytes(), last });
         self.in_flight += cut.bytes();
