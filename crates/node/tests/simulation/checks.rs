@@ -37,7 +37,7 @@ pub(crate) fn check(world: &mut World) {
     assert!(world.actives().is_some(), "seed {}: each unit has one node", world.seed());
     let topics = world.topics();
     let reference = Reference::of(world, &topics);
-    let counted = counted(&world.bus, topics[0], &reference.cut.stages[0], world.seed());
+    let counted = counted(&world.bus, topics[0], reference.stage(0), world.seed());
     records(world, &counted);
     answers(world, &counted, &reference);
     if topics.len() == 2 {
@@ -64,10 +64,17 @@ fn folds(world: &mut World) {
 }
 
 /// No record counts twice, each that a client has an answer to counts, and none that a client was told does not count.
-fn records(world: &World, counted: &BTreeSet<i64>) {
+fn records(world: &mut World, counted: &BTreeSet<i64>) {
     let seed = world.seed();
     for n in world.answers.keys() {
         assert!(counted.contains(n), "seed {seed}: record {n} was answered, and is not in the log");
+    }
+    if world.reads_topic() {
+        assert!(
+            counted.iter().copied().eq(0..world.written()),
+            "seed {seed}: each record of the topic counts"
+        );
+        world.counts.read += counted.len() as u64;
     }
     for n in &world.unsent {
         assert!(
@@ -90,7 +97,7 @@ fn answers(world: &mut World, counted: &BTreeSet<i64>, reference: &Reference) {
 
 /// The rows in the log of the second stage are those that the engine makes of the log of the first one, however often.
 fn rows(world: &mut World, topic: &str, reference: &Reference) {
-    let (seed, stage) = (world.seed(), &reference.cut.stages[1]);
+    let (seed, stage) = (world.seed(), reference.stage(1));
     let sent = placed(&world.bus, topic, stage, seed);
     let expected = placed(&reference.bus, NEXT, stage, seed);
     assert_eq!(sent.len(), expected.len(), "seed {seed}: rows of the second stage");
@@ -182,6 +189,8 @@ fn tally(world: &mut World, topic: &str) {
 /// What units without any faults make of the same logs.
 struct Reference {
     cut: Arc<Cut>,
+    /// The place of the first stage that reads a log.
+    first: usize,
     /// The answers of the last stage, by record.
     lines: Collected,
     /// With the rows of the first of two stages in [`NEXT`].
@@ -229,9 +238,11 @@ impl Reference {
         });
         let cycle = CycleSettings { every: Some(Duration::from_secs(3_600)), bytes: None, records: None };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
+        let first = usize::from(world.reads_topic());
         for (place, topic) in topics.iter().enumerate() {
             let carrier = carrier.clone().filter(|_| place == 0);
             let bus = Arc::clone(&shared) as _;
+            let place = first + place;
             let stage =
                 Units::open(Arc::clone(&units), place, bus, *topic, carrier, options.clone()).unwrap();
             for partition in 0..PARTITIONS {
@@ -249,6 +260,11 @@ impl Reference {
             carrier.end();
             thread.join().unwrap();
         }
-        Self { cut, lines, bus }
+        Self { cut, first, lines, bus }
+    }
+
+    /// A stage that reads a log.
+    fn stage(&self, place: usize) -> &StageCut {
+        &self.cut.stages[self.first + place]
     }
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use thalweg_cluster::control::{Name, Text};
+use thalweg_connect::source::kafka::KafkaPlugin;
 use thalweg_connect::{Replies, Unanswered};
 use thalweg_flow::{Clock as _, CycleSettings, ManualClock};
-use thalweg_kafka::memory::{Cut, Faults, HeldBack, MemoryBus};
+use thalweg_kafka::memory::{Cut, Faults, HeldBack, MemoryBus, Stored};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
     Actors, ByHand, CarrierOptions, Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
@@ -65,6 +66,13 @@ sinks: { out: { type: 'null', input: features } }
 ";
 
 const SHOPS: &str = "      shops: SELECT count(*) AS c, sum(n) AS s, sum(amount) AS a FROM records GROUP BY shop OVER INFINITE";
+
+/// Records come by a topic of others, and not by doors.
+const HTTP: &str = "type: http";
+const TOPIC: &str = "type: kafka\n    brokers: nowhere:1\n    topics: [records]";
+
+/// Partitions of that topic.
+const READ: i32 = 3;
 
 /// The second key in an operator of its own.
 const NEXT: &str = "
@@ -141,9 +149,12 @@ impl World {
         let bus = MemoryBus::new(seed, Faults::default());
         bus.gate();
         bus.set_time(BEGIN / MILLISECOND);
-        let job = match rng.u8(0..4) {
+        bus.make_topic("records", READ);
+        let job = match rng.u8(0..6) {
             0 => JOB.replace("KEYS", ONE).replace("SHOPS\n", ""),
-            1 => JOB
+            1 => JOB.replace("KEYS", ONE).replace("SHOPS\n", "").replace(HTTP, TOPIC),
+            2 => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS).replace(HTTP, TOPIC),
+            3 => JOB
                 .replace("KEYS", ONE)
                 .replace("SHOPS", NEXT)
                 .replace("input: features }", "input: shops }")
@@ -194,6 +205,21 @@ impl World {
         }
     }
 
+    /// Whether records come by a topic of others, which is a stage before those.
+    pub(crate) fn reads_topic(&self) -> bool {
+        self.job.contains(TOPIC)
+    }
+
+    /// How many units there are.
+    fn units(&self) -> usize {
+        2 * self.topics().len() + if self.reads_topic() { READ as usize } else { 0 }
+    }
+
+    /// How many records have been written, or given to nodes.
+    pub(crate) fn written(&self) -> i64 {
+        self.next_record
+    }
+
     fn join(&mut self) {
         let name = format!("n{}", self.peers.len());
         self.peers.push(Peer {
@@ -225,7 +251,9 @@ impl World {
             let number = ids.fetch_add(1, Ordering::Relaxed);
             Rng::with_seed(seed ^ (number << 32)).u64(1..)
         });
-        let node = Arc::new(options.open().unwrap());
+        let client = self.bus.client(&peer.name);
+        let plugin = KafkaPlugin::on(Arc::new(move |_| Ok(Arc::new(client.clone()))));
+        let node = Arc::new(options.replace_source(plugin).open().unwrap());
         let member = MemberOptions {
             prefix: "t".to_owned(),
             name: Name::new(&peer.name).unwrap(),
@@ -357,16 +385,8 @@ impl World {
         self.note(|| "time".to_owned());
     }
 
-    /// Puts some records into a node.
-    fn ask(&mut self) {
-        let awake: Vec<usize> = self.awake();
-        if awake.is_empty() {
-            return;
-        }
-        let index = awake[self.rng.usize(0..awake.len())];
-        let Some(live) = &self.peers[index].live else { return };
-        let Some(job) = live.node.job("j") else { return };
-        let Some(door) = job.ingress("records") else { return };
+    /// Some records, and their numbers.
+    fn some_records(&mut self) -> (String, Vec<i64>) {
         let (mut body, mut records) = (String::new(), Vec::new());
         for _ in 0..self.rng.usize(1..4) {
             let n = self.next_record;
@@ -382,6 +402,29 @@ impl World {
             records.push(n);
         }
         self.counts.records += records.len() as u64;
+        (body, records)
+    }
+
+    /// Writes some records to the topic, a message.
+    fn write(&mut self) {
+        let (body, _) = self.some_records();
+        let to = TopicPartition::new("records", self.rng.i32(0..READ));
+        let timestamp = (BEGIN + self.now) / MILLISECOND - self.rng.i64(0..1_500);
+        let value = Some(body.into_bytes());
+        self.bus.append(&to, Stored { offset: 0, timestamp, key: None, value, headers: Vec::new() });
+    }
+
+    /// Puts some records into a node.
+    fn ask(&mut self) {
+        let awake: Vec<usize> = self.awake();
+        if awake.is_empty() {
+            return;
+        }
+        let index = awake[self.rng.usize(0..awake.len())];
+        let Some(live) = &self.peers[index].live else { return };
+        let Some(job) = live.node.job("j") else { return };
+        let Some(door) = job.ingress("records") else { return };
+        let (body, records) = self.some_records();
         // A node that ends takes none.
         match door.submit(body.into(), true) {
             Ok(submitted) => {
@@ -478,8 +521,14 @@ impl World {
             Fault::LostAcknowledgements => {
                 self.lossy = self.now + for_seconds(&mut self.rng, 2);
                 let (lost_acknowledgements, given_up) = (self.rng.u32(1..60), self.rng.u32(1..60));
-                let delays = self.rng.u32(0..600);
-                self.bus.set_faults(Faults { delays, lost_acknowledgements, given_up, ..Faults::default() });
+                let (delays, refused_firsts) = (self.rng.u32(0..600), self.rng.u32(0..600));
+                self.bus.set_faults(Faults {
+                    delays,
+                    lost_acknowledgements,
+                    given_up,
+                    refused_firsts,
+                    ..Faults::default()
+                });
             }
             Fault::Stall => self.peers[index].stalled = self.now + for_seconds(&mut self.rng, 6),
             Fault::CutWrites | Fault::CutReads => {
@@ -575,7 +624,10 @@ impl World {
             }
             if self.now >= next_record && self.now < LAST_RECORD {
                 next_record = self.now + self.rng.i64(20..300) * MILLISECOND;
-                self.ask();
+                match self.reads_topic() {
+                    true => self.write(),
+                    false => self.ask(),
+                }
             }
             let mut moves = self.moves();
             if moves.is_empty() || self.rng.u8(0..40) == 0 {
@@ -601,10 +653,9 @@ impl World {
         let live: Vec<&Live> = self.peers.iter().filter_map(|peer| peer.live.as_ref()).collect();
         let is_settled = |live: &&Live| {
             let state = live.cluster.state();
-            let units = 2 * self.topics().len();
             state.events().is_empty()
                 && state.members().count() == self.peers.iter().filter(is_live).count()
-                && state.units().count() == units
+                && state.units().count() == self.units()
                 && state.units().all(|(unit, known)| state.active(unit).is_some() && known.target.is_none())
         };
         self.asked.is_empty()
@@ -629,7 +680,7 @@ impl World {
                 }
             }
         }
-        (units.len() == 2 * self.topics().len()).then_some(units)
+        (units.len() == self.units()).then_some(units)
     }
 
     fn shown(&self) -> String {
