@@ -449,6 +449,9 @@ fn shared_topic(job: &CheckedJob, above: &[usize], refusals: &mut Vec<Refusal>) 
 /// The stage that reads a topic of others; `door` is what is above the key.
 fn reading(door: &CheckedJob, topic: Arc<str>) -> StageCut {
     let mut job = CheckedJob { is_door: false, ..door.clone() };
+    for operator in &mut job.operators {
+        (operator.tasks, operator.partitions, operator.parallelism) = (1, 1, None);
+    }
     let source = &mut job.sources[0];
     source.reply = None;
     let partitions = source.options.integer("partitions").and_then(|count| u32::try_from(count).ok());

@@ -386,6 +386,7 @@ impl Shared {
                 units,
                 carrier,
                 again: BTreeMap::new(),
+                not_started: BTreeMap::new(),
                 lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
                 ending: BTreeMap::new(),
@@ -443,7 +444,7 @@ impl Shared {
         if leaving.iter().any(|leaving| leaving.holds_addresses(job)) {
             return Ok(false);
         }
-        placed.stages.iter().for_each(|stage| stage.units.set_text(spec));
+        placed.stages.iter().try_for_each(|stage| stage.units.set_text(spec))?;
         // What has entered by the old one goes to its end: its clients wait for answers, and nobody else for them.
         let before = placed.entry.replace(self.enter(placed, spec)?);
         leaving.extend(before.map(|entry| LeavingEntry::new(entry, now)));

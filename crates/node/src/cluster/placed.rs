@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thalweg_cluster::control::{Gap, Name, Report, Unit as UnitName};
 use thalweg_cluster::fold::State;
-use thalweg_types::Micros;
+use thalweg_types::{Class, Micros};
 
 use super::actor::{Started, micros, since};
 use super::answering::Post;
@@ -59,6 +59,8 @@ pub(super) struct PlacedStage {
     pub(super) carrier: Option<Arc<Carrier>>,
     /// When a unit that did not start is tried again.
     pub(super) again: BTreeMap<u32, Micros>,
+    /// Units that did not start, and why.
+    pub(super) not_started: BTreeMap<u32, String>,
     /// Units that can go on from nothing that is here or in the store.
     pub(super) lost: BTreeSet<u32>,
     /// Units that the plan has given to another node, and since when.
@@ -79,7 +81,8 @@ impl Placed {
             let entry = self.entry.as_ref().filter(|_| place == 0);
             let number = entry.map(|entry| entry.number);
             let door = entry.map(|entry| (&entry.door, &self.post));
-            Here::new(job.clone(), stage.name.clone(), number, door, &stage.units.list())
+            let not_started = stage.not_started.clone();
+            Here::new(job.clone(), stage.name.clone(), number, door, (&stage.units.list(), not_started))
         })
     }
 
@@ -255,6 +258,7 @@ pub(super) fn place_units(
         unit.set_active(*is_active);
     }
     placed.lost.retain(|partition| wanted.contains_key(partition));
+    placed.not_started.retain(|partition, _| wanted.contains_key(partition));
     if !is_recent {
         return;
     }
@@ -278,9 +282,20 @@ pub(super) fn place_units(
         match started {
             Ok(()) => {
                 placed.lost.remove(&partition);
+                placed.not_started.remove(&partition);
             }
             Err(error) => {
-                tracing::error!(error = error.chain(), "a unit does not start here");
+                match error.class() {
+                    // Such as brokers that have just begun to lead its log.
+                    Class::External => {
+                        tracing::warn!(
+                            error = error.chain(),
+                            "a unit does not start here yet, and is tried again"
+                        );
+                    }
+                    _ => tracing::error!(error = error.chain(), "a unit does not start here"),
+                }
+                placed.not_started.insert(partition, error.chain());
                 if placed.units.has_store() {
                     placed.lost.insert(partition);
                 }

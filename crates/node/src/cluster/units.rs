@@ -90,10 +90,25 @@ pub struct Units {
 
 /// A topic of others, whose log names no text of the job.
 struct Shared {
-    topic: Arc<SharedTopic>,
     group: Arc<str>,
-    /// The text by which units are opened.
-    text: Mutex<Arc<Spec>>,
+    /// How units are opened.
+    by: Mutex<SharedBy>,
+}
+
+/// The text by which units are opened, and the topic with its client as that says.
+#[derive(Clone)]
+struct SharedBy {
+    text: Arc<Spec>,
+    topic: Arc<SharedTopic>,
+    reader: Reader,
+}
+
+impl SharedBy {
+    fn open(text: Arc<Spec>, stage: &StageCut, group: &str, folder: &JobDir) -> Result<Self, Error> {
+        let topic = Arc::new(stage.open_topic(folder.path())?);
+        let reader = Reader::of_topic(&topic, group, stage.partitions)?;
+        Ok(Self { text, topic, reader })
+    }
 }
 
 #[derive(Default)]
@@ -186,8 +201,8 @@ impl Unit {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Arc<Spec>> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SharedBy> {
+        self.by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,14 +224,12 @@ impl Units {
         let stage = folder.texts.stage(&folder.spec, place)?;
         let own: Arc<str> = topic.into();
         let topic = stage.topic.clone().unwrap_or_else(|| Arc::clone(&own));
-        let shared = match &stage.topic {
+        let group = format!("{own}.units");
+        let by = match &stage.topic {
             None => None,
-            Some(_) => Some(Shared {
-                topic: Arc::new(stage.open_topic(folder.folder.path())?),
-                group: format!("{own}.units").into(),
-                text: Mutex::new(Arc::clone(&folder.spec)),
-            }),
+            Some(_) => Some(SharedBy::open(Arc::clone(&folder.spec), &stage, &group, &folder.folder)?),
         };
+        let shared = by.map(|by| Shared { group: group.into(), by: Mutex::new(by) });
         // A unit that reads a topic of others has nothing but its place, which the group has, too.
         let snapshots = options.snapshots.clone().filter(|_| shared.is_none()).map(|shared| {
             let of = OfStage {
@@ -232,7 +245,7 @@ impl Units {
         let snapshots = snapshots.transpose()?;
         let reader = match &shared {
             None => Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?,
-            Some(Shared { topic, group, .. }) => Reader::of_topic(topic, group, stage.partitions)?,
+            Some(shared) => shared.lock().reader.clone(),
         };
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"), &folder.node.site().busy)?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
@@ -254,12 +267,21 @@ impl Units {
     }
 
     /// Has units that read a topic of others go on by this text of the job; the others hear of it from their logs.
-    pub(super) fn set_text(&self, spec: &Arc<Spec>) {
-        let Some(shared) = &self.shared else { return };
-        *shared.lock() = Arc::clone(spec);
+    ///
+    /// # Errors
+    /// Where the text has no such stage, or a setting of the client is wrong.
+    pub(super) fn set_text(&self, spec: &Arc<Spec>) -> Result<(), Error> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        if shared.lock().text.number == spec.number {
+            return Ok(());
+        }
+        let stage = self.folder.texts.stage(spec, self.stage.place as usize)?;
+        let by = SharedBy::open(Arc::clone(spec), &stage, &shared.group, &self.folder.folder)?;
+        *shared.lock() = by;
         for unit in self.list() {
             unit.news.iter().for_each(|news| news.set_text(spec.number));
         }
+        Ok(())
     }
 
     /// Starts the unit of a partition, or goes on with it from its last commit. One that is not `active` sends no answers.
@@ -273,7 +295,7 @@ impl Units {
             None => stage.partitions,
             // It may have got more.
             Some(shared) => {
-                let text = Arc::clone(&shared.lock());
+                let text = Arc::clone(&shared.lock().text);
                 self.folder.texts.stage(&text, stage.place as usize)?.partitions
             }
         };
@@ -354,11 +376,12 @@ impl Units {
         };
         let of = TopicPartition::new(Arc::clone(&self.topic), number);
         let news = self.shared.as_ref().map(|_| Arc::new(News::new(spec.number)));
-        let plugin: Arc<dyn SourcePlugin> = match (&self.shared, &news) {
-            (Some(shared), Some(news)) => Arc::new(TopicPlugin {
-                shared: Arc::clone(&shared.topic),
-                group: Arc::clone(&shared.group),
-                reader: self.reader.clone(),
+        let by = self.shared.as_ref().map(|shared| (shared.lock().clone(), Arc::clone(&shared.group)));
+        let plugin: Arc<dyn SourcePlugin> = match (by, &news) {
+            (Some((SharedBy { topic, reader, .. }, group)), Some(news)) => Arc::new(TopicPlugin {
+                shared: topic,
+                group,
+                reader,
                 of,
                 partitions: stage.partitions,
                 text: spec.number,
@@ -429,7 +452,7 @@ impl Units {
             None => Place::default(),
         };
         if let Some(shared) = &self.shared {
-            return Ok((Arc::clone(&shared.lock()), place.position));
+            return Ok((Arc::clone(&shared.lock().text), place.position));
         }
         let texts = &place.texts;
         texts.first().into_iter().for_each(|lowest| kept.forget_below(*lowest));

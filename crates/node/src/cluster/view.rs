@@ -134,6 +134,8 @@ pub(super) struct Here {
     door: Weak<Door>,
     post: Weak<Post>,
     units: Vec<Weak<Unit>>,
+    /// Units that do not start here, and why.
+    not_started: BTreeMap<u32, String>,
 }
 
 impl Here {
@@ -142,14 +144,14 @@ impl Here {
         stage: Name,
         number: Option<u64>,
         door: Option<(&Arc<Door>, &Arc<Post>)>,
-        units: &[Arc<Unit>],
+        (units, not_started): (&[Arc<Unit>], BTreeMap<u32, String>),
     ) -> Self {
         let units = units.iter().map(Arc::downgrade).collect();
         let (door, post) = match door {
             Some((door, post)) => (Arc::downgrade(door), Arc::downgrade(post)),
             None => (Weak::new(), Weak::new()),
         };
-        Self { job, stage, number, door, post, units }
+        Self { job, stage, number, door, post, units, not_started }
     }
 
     fn units(&self) -> impl Iterator<Item = Arc<Unit>> {
@@ -210,18 +212,23 @@ impl View {
         self.member.with_heard(|heard| heard.age(name, now))
     }
 
-    /// Why units of this node have stopped.
+    /// Why units of this node have stopped, or do not start.
     fn failures(&self) -> HashMap<UnitName, String> {
         self.board.with(|board| {
+            let name = |here: &Here, partition| {
+                let (job, stage) = (here.job.clone(), here.stage.clone());
+                UnitName { job, stage, partition }
+            };
+            let not_started = board.iter().flat_map(|here| {
+                let of = here.not_started.iter();
+                of.map(move |(partition, why)| (name(here, *partition), format!("does not start: {why}")))
+            });
             let units = board.iter().flat_map(|here| here.units().map(move |unit| (here, unit)));
             let failed = units.filter_map(|(here, unit)| match unit.job.state() {
-                JobState::Failed(failure) => {
-                    let (job, stage, partition) = (here.job.clone(), here.stage.clone(), unit.partition);
-                    Some((UnitName { job, stage, partition }, failure.for_everybody()))
-                }
+                JobState::Failed(failure) => Some((name(here, unit.partition), failure.for_everybody())),
                 _ => None,
             });
-            failed.collect()
+            not_started.chain(failed).collect()
         })
     }
 }

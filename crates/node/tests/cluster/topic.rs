@@ -161,7 +161,7 @@ fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records
 
     for (changed, why) in [
         (READS.replace("n <> 13", "n <> 14"), "the operators above the key are other ones"),
-        (READS.replace("lateness: 1h", "lateness: 2h"), "has another section"),
+        (READS.replace("max_ahead: none", "max_ahead: 1h"), "would make other records of its topic"),
         (READS.replace("[payments]", "[payments, others]"), "reads several topics"),
     ] {
         let d = site.join("d");
@@ -174,4 +174,32 @@ fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records
         let failure = failure.unwrap().to_string();
         assert!(failure.contains(why), "{failure}");
     }
+}
+
+#[test]
+fn a_unit_whose_messages_were_deleted_says_so_and_goes_on_without_them_if_it_may() {
+    let site = Site::new();
+    let mut payments = Payments::new(&site);
+    payments.write(40, 3);
+    let a = site.join("a");
+    a.submit(READS);
+    payments.are_counted(&[&a], "q");
+    drop(a);
+    // Of the next messages the first of partition 0 goes before anybody has read it.
+    let of = TopicPartition::new("payments", 0);
+    let end = site.bus.bounds(&of).unwrap().end;
+    site.bus.append(&of, Stored { offset: 0, timestamp: TIME, key: None, value: None, headers: Vec::new() });
+    payments.write(30, 3);
+    site.bus.retain_from(&of, end + 1);
+    let a = site.join("a");
+    a.submit(READS);
+    let why = || {
+        let units = a.cluster.view().snapshot(Some("j")).unwrap().units;
+        units.into_iter().find_map(|unit| unit.failure)
+    };
+    eventually("a unit does not start", || why().is_some());
+    let why = why().unwrap();
+    assert!(why.contains("does not start") && why.contains("were deleted before they were read"), "{why}");
+    a.submit(&READS.replace("topics:", "missing: skip\n    topics:"));
+    payments.are_counted(&[&a], "q");
 }

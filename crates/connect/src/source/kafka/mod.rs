@@ -127,6 +127,36 @@ const OPTIONS: &[OptionSpec] = &[
     PROPERTIES,
 ];
 
+/// Keys of the source that say how records are had, and change none of them: how brokers are reached, where reading begins
+/// and how far ahead it is, and when records are late or come twice for later stages.
+pub const NOT_OF_RECORDS: [&str; 25] = [
+    "brokers",
+    "client_id",
+    "tls",
+    "ca",
+    "certificate",
+    "private_key",
+    "private_key_password",
+    "sasl",
+    "user",
+    "password",
+    "token",
+    "properties",
+    "from",
+    "missing",
+    "refresh",
+    "queue",
+    "partitions",
+    "lateness",
+    "late",
+    "dedup",
+    "ack",
+    "retention",
+    "reject_limit",
+    "parallelism",
+    "reply",
+];
+
 /// Partitions of a topic that units of a cluster read.
 const MOST_UNITS: i64 = 4_096;
 
