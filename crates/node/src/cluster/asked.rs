@@ -49,14 +49,13 @@ pub(super) const SHORT: Duration = Duration::from_millis(1);
 ///
 /// # Errors
 /// As [`cut_for`], and for a name that is none in a cluster; where a topic is read, also if no broker says how many partitions
-/// it has; where a sink has nothing to write to.
+/// it has.
 pub(super) fn spec_for(
     job: &CheckedJob,
     partitions: Option<u32>,
     number: u64,
 ) -> Result<control::Spec, Error> {
     let mut cut = cut_for(job, partitions)?;
-    find_outside(job)?;
     let mut json = job.json.clone();
     for stage in cut.stages.iter_mut().filter(|stage| stage.topic.is_some()) {
         if stage.partitions == 0 {
@@ -95,7 +94,10 @@ pub(super) fn spec_for(
 
 /// Looks whether what the sinks of a job write to is there. A unit that has met a text in its log goes on by no other one, so
 /// it would wait there.
-fn find_outside(job: &CheckedJob) -> Result<(), Error> {
+///
+/// # Errors
+/// Where it is not there.
+pub(super) fn find_outside(job: &CheckedJob) -> Result<(), Error> {
     for sink in &job.sinks {
         match sink.plugin.find(&sink_context(job, sink, Path::new(""))) {
             // It may be there: a node has to start while another system is away.
@@ -203,6 +205,7 @@ impl Asked {
             }
             check_change(&self.texts(&spec.job, &state), running, &spec)?;
         }
+        find_outside(job)?;
         let was_there = running.is_some();
         self.put(spec)?;
         Ok(was_there)

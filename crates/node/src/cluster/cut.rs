@@ -19,12 +19,11 @@ use std::sync::Arc;
 use thalweg_cluster::control::Name;
 use thalweg_connect::sink::null::NullPlugin;
 use thalweg_connect::source::kafka::SharedTopic;
-use thalweg_connect::{
-    BuiltSource, OptionSpec, Options, Replay, SinkPlugin, SourceContext, SourcePlugin, SourceTime,
-};
-use thalweg_flow::{Decoded, Decoder, Partitioning, Poll, RawBlock, Source, SourcePosition, TaskInfo};
-use thalweg_types::{DataType, Error, Field, Micros, Schema, SeqRange};
+use thalweg_connect::{Options, SinkPlugin, SourcePlugin, SourceTime};
+use thalweg_flow::Partitioning;
+use thalweg_types::{DataType, Error, Field, Schema};
 
+use super::topic::Elsewhere;
 use crate::durable;
 use crate::graph::source_context;
 use crate::job_file::{
@@ -467,68 +466,6 @@ fn reading(door: &CheckedJob, topic: Arc<str>) -> StageCut {
         partitions: partitions.unwrap_or(0),
         topic: Some(topic),
         job,
-    }
-}
-
-/// A source that units read: where the doors of its job are it gives nothing.
-struct Elsewhere(Arc<dyn SourcePlugin>);
-
-impl SourcePlugin for Elsewhere {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn doc(&self) -> &'static str {
-        self.0.doc()
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        self.0.options()
-    }
-
-    fn is_live(&self, options: &Options) -> bool {
-        self.0.is_live(options)
-    }
-
-    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let decoder = Box::new(|_: &TaskInfo| Ok(Box::new(NoRecords) as Box<dyn Decoder>));
-        Ok(BuiltSource::new(
-            Box::new(Nothing { is_draining: false }),
-            decoder,
-            context.schema,
-            Replay::Itself,
-        ))
-    }
-}
-
-struct NoRecords;
-
-impl Decoder for NoRecords {
-    fn decode(&mut self, _: &RawBlock, _: SeqRange, _: Micros) -> Result<Decoded, Error> {
-        Err(Error::internal("a block of a source that gives nothing"))
-    }
-}
-
-/// Gives nothing until it ends.
-struct Nothing {
-    is_draining: bool,
-}
-
-impl Source for Nothing {
-    fn poll(&mut self, _: usize, _: Micros) -> Result<Poll, Error> {
-        Ok(if self.is_draining { Poll::End } else { Poll::Pending })
-    }
-
-    fn position(&self) -> SourcePosition {
-        SourcePosition::default()
-    }
-
-    fn restore(&mut self, _: &SourcePosition) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn drain(&mut self) {
-        self.is_draining = true;
     }
 }
 

@@ -15,7 +15,7 @@ use thalweg_types::{Class, Error, Micros};
 
 use super::actor::{Actor, Bell, Next, Outside, Started, since};
 use super::answering::{Post, reply_topic};
-use super::asked::{Asked, check_change, spec_for, texts_of};
+use super::asked::{Asked, check_change, find_outside, spec_for, texts_of};
 use super::cut::{Cut, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
 use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
@@ -208,9 +208,10 @@ impl Cluster {
     /// Has the cluster run a job as this process has it; where it runs another text of it, this one counts from now on.
     ///
     /// # Errors
-    /// As [`cut_for`], and for a name that is none in a cluster.
+    /// As [`cut_for`], and for a name that is none in a cluster; where a topic that the job reads or writes is not there.
     pub fn submit(&self, job: &CheckedJob) -> Result<(), Error> {
         let spec = spec_for(job, self.shared.options.partitions, 0)?;
+        find_outside(job)?;
         self.shared.lock().submitted.push(spec);
         self.shared.bell.ring();
         Ok(())
@@ -387,7 +388,6 @@ impl Shared {
                 carrier,
                 again: BTreeMap::new(),
                 not_started: BTreeMap::new(),
-                lost: BTreeSet::new(),
                 leaving: BTreeMap::new(),
                 ending: BTreeMap::new(),
                 ticked: BTreeMap::new(),

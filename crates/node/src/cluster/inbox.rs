@@ -38,7 +38,7 @@ use super::arrived::Arrived;
 use super::cut::StageCut;
 use super::gaps::{GapNotes, OpenGaps, Refusals};
 use super::outside::Limit;
-use super::place::{LastFrame, Place};
+use super::place::{LastFrame, OtherTopic, Place};
 use super::texts::{Kept, Texts, Wires, adapt, wires};
 use super::wire::from_wire;
 
@@ -129,6 +129,13 @@ pub struct InboxCounts {
 }
 
 impl InboxCounts {
+    /// Where the partition ends, as its broker last said.
+    pub(super) fn show_end(&self, bounds: Option<Bounds>) {
+        let Some(bounds) = bounds else { return };
+        self.end.store(u64::try_from(bounds.end).unwrap_or(0), Ordering::Relaxed);
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
     /// Whether all messages were read that are known of; with `below` those below that.
     pub(super) fn has_read_to(&self, below: Option<Offset>) -> bool {
         let end = self.end.load(Ordering::Relaxed).min(below.unwrap_or(Offset::MAX));
@@ -323,14 +330,11 @@ impl Inbox {
         let topics = self.reader.bus.topics(Some(&[Arc::clone(&self.of.topic)]))?;
         let topic: Option<TopicId> = topics.first().and_then(|topic| topic.id);
         let position = self.place.position.offset;
-        if let (Some(known), Some(now)) = (self.place.topic, topic)
-            && known != now
-        {
+        if let Err(OtherTopic { known, now }) = self.place.meet(topic) {
             return Err(
                 self.other_log(format!("topic id {known}"), format!("{now}: the topic was made anew"))
             );
         }
-        self.place.topic = topic.or(self.place.topic);
         let Bounds { start, end } = self.reader.bus.bounds(&self.of)?;
         let (start, end) = (Offset::try_from(start).unwrap_or(0), Offset::try_from(end).unwrap_or(0));
         if !(start..=end).contains(&position) {
@@ -398,10 +402,7 @@ impl Inbox {
                 }
             }
         });
-        if let Some(bounds) = client.bounds(number) {
-            self.counts.end.store(u64::try_from(bounds.end).unwrap_or(0), Ordering::Relaxed);
-            self.counts.is_known.store(true, Ordering::Relaxed);
-        }
+        self.counts.show_end(client.bounds(number));
         drop(client);
         match (failure, taken) {
             (Some(Found::Other { offset, checksum, last }), _) => {

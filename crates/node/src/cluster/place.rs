@@ -47,7 +47,28 @@ pub(super) struct Place {
     pub(super) time: Option<Micros>,
 }
 
+/// The topic is another one than that in which a unit was.
+#[derive(Debug)]
+pub(super) struct OtherTopic {
+    pub(super) known: TopicId,
+    pub(super) now: TopicId,
+}
+
 impl Place {
+    /// Takes note of the id of the topic, where the broker knows one.
+    ///
+    /// # Errors
+    /// Where the unit was in another one.
+    pub(super) fn meet(&mut self, now: Option<TopicId>) -> Result<(), OtherTopic> {
+        match (self.topic, now) {
+            (Some(known), Some(now)) if known != now => Err(OtherTopic { known, now }),
+            _ => {
+                self.topic = now.or(self.topic);
+                Ok(())
+            }
+        }
+    }
+
     /// Whether a second of the brokers' time begins between the messages that were read and one that was appended at `time`;
     /// nothing begins with the first message.
     pub(super) fn begins_second(&self, time: Micros) -> bool {

@@ -61,8 +61,6 @@ pub(super) struct PlacedStage {
     pub(super) again: BTreeMap<u32, Micros>,
     /// Units that did not start, and why.
     pub(super) not_started: BTreeMap<u32, String>,
-    /// Units that can go on from nothing that is here or in the store.
-    pub(super) lost: BTreeSet<u32>,
     /// Units that the plan has given to another node, and since when.
     pub(super) leaving: BTreeMap<u32, Micros>,
     /// Units that were told to end, and since when.
@@ -142,7 +140,9 @@ impl PlacedStage {
     ) {
         let passed = since(std::mem::replace(&mut self.looked, now), now);
         let name = |partition| UnitName { job: job.clone(), stage: self.name.clone(), partition };
-        trouble.extend(self.lost.iter().map(|partition| name(*partition)));
+        // Another node may have more than is here, or in the store.
+        let lost = self.not_started.keys().filter(|_| self.units.has_store());
+        trouble.extend(lost.map(|partition| name(*partition)));
         let units = self.units.list();
         self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
         for unit in units {
@@ -257,7 +257,6 @@ pub(super) fn place_units(
         }
         unit.set_active(*is_active);
     }
-    placed.lost.retain(|partition| wanted.contains_key(partition));
     placed.not_started.retain(|partition, _| wanted.contains_key(partition));
     if !is_recent {
         return;
@@ -281,7 +280,6 @@ pub(super) fn place_units(
         };
         match started {
             Ok(()) => {
-                placed.lost.remove(&partition);
                 placed.not_started.remove(&partition);
             }
             Err(error) => {
@@ -296,9 +294,6 @@ pub(super) fn place_units(
                     _ => tracing::error!(error = error.chain(), "a unit does not start here"),
                 }
                 placed.not_started.insert(partition, error.chain());
-                if placed.units.has_store() {
-                    placed.lost.insert(partition);
-                }
             }
         }
         // One that fails at once is not started in a spin.

@@ -20,13 +20,15 @@ use std::time::Instant;
 use thalweg_cluster::positions::Position;
 use thalweg_connect::source::kafka::{Place as TopicPlace, SharedTopic, TopicPlaces, TopicReader};
 use thalweg_connect::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin, SourceTime};
-use thalweg_flow::{CommitView, Poll, RawBlock, Source, SourcePosition, Told, Waker};
+use thalweg_flow::{
+    CommitView, Decoded, Decoder, Poll, RawBlock, Source, SourcePosition, TaskInfo, Told, Waker,
+};
 use thalweg_kafka::{GroupOffset, Problem, TopicPartition};
 use thalweg_types::{Error, Micros, Offset, SeqRange};
 
 use super::arrived::Arrived;
 use super::inbox::{AGAIN, InboxCounts, Reader};
-use super::place::{LastFrame, Place};
+use super::place::{LastFrame, OtherTopic, Place};
 
 /// Steps of the time by which records are judged.
 const STEP: Micros = 1_000_000;
@@ -175,16 +177,13 @@ impl Topic {
             );
         }
         let id = topic.and_then(|topic| topic.id);
-        if let (Some(known), Some(now)) = (self.place.topic, id)
-            && known != now
-        {
-            return Err(Error::corrupt(format!(
+        self.place.meet(id).map_err(|OtherTopic { known, now }| {
+            Error::corrupt(format!(
                 "topic {:?} was made anew: the unit has read the one with id {known}, and its id is {now}",
                 self.of.topic
             ))
-            .with_hint("give the job another name: it reads the topic from its beginning"));
-        }
-        self.place.topic = id.or(self.place.topic);
+            .with_hint("give the job another name: it reads the topic from its beginning")
+        })?;
         let of = std::slice::from_ref(&self.of);
         let told = self.reader.bus().group_offsets(&self.group, of)?;
         let told = told.into_iter().next().flatten().map(|told| told.offset);
@@ -210,14 +209,14 @@ impl Topic {
         let from = self.shared.go_on(&self.of, &mut place)?;
         self.to_compare = place.last;
         self.cutter = self.shared.reader(&self.of, place);
-        self.show_place();
+        self.counts.position.store(self.offset(), Ordering::Relaxed);
+        self.counts.told.store(self.offset(), Ordering::Release);
         Ok(from)
     }
 
-    fn show_place(&self) {
-        let offset = u64::try_from(self.cutter.place().offset).unwrap_or(0);
-        self.counts.position.store(offset, Ordering::Relaxed);
-        self.counts.told.store(offset, Ordering::Release);
+    /// Of the message that is read next, or is being read.
+    fn offset(&self) -> u64 {
+        u64::try_from(self.cutter.place().offset).unwrap_or(0)
     }
 
     /// Tells the group of the last commit.
@@ -268,10 +267,7 @@ impl Topic {
                     false
                 })
             });
-            if let Some(bounds) = client.bounds(number) {
-                self.counts.end.store(u64::try_from(bounds.end).unwrap_or(0), Ordering::Relaxed);
-                self.counts.is_known.store(true, Ordering::Relaxed);
-            }
+            self.counts.show_end(client.bounds(number));
             drop(client);
             match (failure, taken) {
                 (Some(Found::Other(offset)), _) => return Err(self.shared.made_anew(&self.of, offset)),
@@ -283,23 +279,21 @@ impl Topic {
                         self.counts.position.fetch_max(end, Ordering::Relaxed);
                     }
                 }
-                (None, Err(error)) if error.is_passing() || error.problem == Problem::Unreachable => {
+                (None, Err(error)) if error.is_passing() => {
                     is_answered = false;
                 }
-                (None, Err(error)) if error.problem == Problem::OutOfRange && block.is_empty() => {
+                (None, Err(error)) if error.problem == Problem::OutOfRange => {
                     let from = self.go_to(self.cutter.place())?;
                     self.reader.lock().seek(number, from)?;
                     count += 1;
                 }
-                (None, Err(error)) if block.is_empty() => return Err(error.into()),
-                // What was read before it counts first, and it comes again.
-                (None, Err(_)) => {}
+                // It is told once; what was read before it comes again after the last commit.
+                (None, Err(error)) => return Err(error.into()),
             }
         }
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.counts.appended.fetch_max(self.place.time.unwrap_or(0), Ordering::Relaxed);
-        let offset = u64::try_from(self.cutter.place().offset).unwrap_or(0);
-        self.counts.position.fetch_max(offset, Ordering::Relaxed);
+        self.counts.position.fetch_max(self.offset(), Ordering::Relaxed);
         let Some(records) = self.cutter.finish(block) else { return Ok((None, is_answered, count > 0)) };
         self.counts.rows.fetch_add(u64::from(records.count), Ordering::Relaxed);
         let first = self.records;
@@ -328,8 +322,7 @@ impl Source for Topic {
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
         // What the poll before gave was sequenced.
-        let place = self.cutter.place();
-        self.counts.told.store(u64::try_from(place.offset).unwrap_or(0), Ordering::Release);
+        self.counts.told.store(self.offset(), Ordering::Release);
         self.tell_group();
         if self.is_draining {
             return Ok(Poll::End);
@@ -405,5 +398,67 @@ impl Drop for Topic {
         {
             tracing::debug!(of = %self.of, %error, "end reading");
         }
+    }
+}
+
+/// A source that units read: where the doors of its job are it gives nothing.
+pub(super) struct Elsewhere(pub(super) Arc<dyn SourcePlugin>);
+
+impl SourcePlugin for Elsewhere {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn doc(&self) -> &'static str {
+        self.0.doc()
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        self.0.options()
+    }
+
+    fn is_live(&self, options: &Options) -> bool {
+        self.0.is_live(options)
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let decoder = Box::new(|_: &TaskInfo| Ok(Box::new(NoRecords) as Box<dyn Decoder>));
+        Ok(BuiltSource::new(
+            Box::new(Nothing { is_draining: false }),
+            decoder,
+            context.schema,
+            Replay::Itself,
+        ))
+    }
+}
+
+struct NoRecords;
+
+impl Decoder for NoRecords {
+    fn decode(&mut self, _: &RawBlock, _: SeqRange, _: Micros) -> Result<Decoded, Error> {
+        Err(Error::internal("a block of a source that gives nothing"))
+    }
+}
+
+/// Gives nothing until it ends.
+struct Nothing {
+    is_draining: bool,
+}
+
+impl Source for Nothing {
+    fn poll(&mut self, _: usize, _: Micros) -> Result<Poll, Error> {
+        Ok(if self.is_draining { Poll::End } else { Poll::Pending })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition::default()
+    }
+
+    fn restore(&mut self, _: &SourcePosition) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn drain(&mut self) {
+        self.is_draining = true;
     }
 }

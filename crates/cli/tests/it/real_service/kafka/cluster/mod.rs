@@ -35,10 +35,15 @@ use super::Place;
 /// A job that counts payments by HTTP per card and per shop. `source` are the source's options and schema, and each query
 /// is a name and its SQL.
 fn job_file(name: &str, source: &str, queries: &[&str]) -> String {
+    job_reading(name, &format!("type: http, {source}"), queries)
+}
+
+/// The same by a source of any type.
+fn job_reading(name: &str, source: &str, queries: &[&str]) -> String {
     let queries: String = queries.iter().map(|query| format!("      {query}\n")).collect();
     format!(
         "name: {name}
-sources: {{ payments: {{ type: http, time: ts, max_ahead: none, {source} }} }}
+sources: {{ payments: {{ time: ts, max_ahead: none, {source} }} }}
 operators:
   features:
     type: metrics

@@ -12,7 +12,7 @@ use super::{Node, by_position, call, job_file, object_in, post, sink, writing_to
 const SOURCE: &str = "lateness: 1h, id: tx, dedup: 1h, \
     schema: { tx: string, ts: timestamp(ms), card: string, shop: string }";
 
-const QUERIES: [&str; 2] = [
+pub(super) const QUERIES: [&str; 2] = [
     "by_card: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR",
     "by_shop: SELECT count(*) AS n FROM payments GROUP BY shop OVER SLIDING 1 HOUR",
 ];

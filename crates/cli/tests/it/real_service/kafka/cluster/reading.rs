@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::super::{Place, broker, fill, read, read_all, topic};
-use super::paying::Cluster;
-use super::sink;
+use super::paying::{Cluster, QUERIES};
+use super::{job_reading, sink, writing_to};
 
 /// Messages that are written at a time, and how often.
 const SOME: u64 = 200;
@@ -13,30 +13,11 @@ const ROUNDS: u64 = 8;
 
 fn job(name: &str, from: &str, to: &str) -> String {
     let brokers = broker();
-    format!(
-        "name: {name}
-sources:
-  payments:
-    type: kafka
-    brokers: \"{brokers}\"
-    topics: [{from}]
-    time: ts
-    max_ahead: none
-    lateness: 1h
-    schema: {{ tx: string, ts: timestamp(ms), card: string, shop: string }}
-operators:
-  features:
-    type: metrics
-    input: payments
-    partition_by: [card, shop]
-    partitions: 8
-    queries:
-      by_card: SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
-      by_shop: SELECT count(*) AS n FROM payments GROUP BY shop OVER SLIDING 1 HOUR
-sinks:
-{}",
-        sink(&brokers, "once", to, "transactions")
-    )
+    let source = format!(
+        "type: kafka, brokers: {brokers:?}, topics: [{from}], lateness: 1h, \
+         schema: {{ tx: string, ts: timestamp(ms), card: string, shop: string }}"
+    );
+    writing_to(&job_reading(name, &source, &QUERIES), &sink(&brokers, "once", to, "transactions"))
 }
 
 /// Keys decide the partition, so every card is in one of them, and shops are in all.
