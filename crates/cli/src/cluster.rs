@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use thalweg_cluster::control::{Name, Text};
 use thalweg_node::cluster::{
     CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorEvent, DoorOptions, MemberOptions,
-    SnapshotOptions, Snapshots, StageCut, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
+    Reads, SnapshotOptions, Snapshots, StageCut, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
 };
 use thalweg_node::{CheckedJob, Node};
 use thalweg_types::{Class, Error};
@@ -47,16 +47,23 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<(Ch
         [] => "nothing but the sources".to_owned(),
         names => names.join(", "),
     };
-    let doors = if cut.stages.iter().any(|stage| stage.topic.is_some()) {
-        "the units of the source"
-    } else {
-        "any node"
+    let doors = match cut.stages.iter().find(|stage| stage.reads != Reads::Log).map(|stage| &stage.reads) {
+        None | Some(Reads::Log) => "any node".to_owned(),
+        Some(Reads::Topic(_)) => "the units of the source".to_owned(),
+        Some(Reads::Sources(node)) => format!("node {node}"),
     };
     let mut topics = vec![format!("{} (1 partition)", control_topic(prefix))];
     let mut stages = String::new();
     let mut rights = String::new();
     for stage in &cut.stages {
-        if let Some(topic) = &stage.topic {
+        if let Some(node) = stage.node() {
+            let name = &stage.name;
+            stages += &format!(
+                "  stage {name}: the sources of the job, a unit that goes on by its folder on node {node}, and is nowhere else\n"
+            );
+            continue;
+        }
+        if let Some(topic) = stage.topic() {
             let name = &stage.name;
             let group = format!("{}.units", stage_topic(prefix, &job.name, name));
             stages += &format!(

@@ -48,7 +48,7 @@ impl Cluster {
             cluster.join(node);
         }
         let stages = stages.iter().enumerate().map(|(number, partitions)| {
-            (name(&format!("stage-{number}")), Stage { partitions: *partitions, replicas: 0 })
+            (name(&format!("stage-{number}")), Stage::new(*partitions, 0))
         });
         let (job, text) = (name("fraud"), String::new());
         cluster.add(Record::Spec(Spec { job, number: 1, semantics: 1, stages: stages.collect(), text }));

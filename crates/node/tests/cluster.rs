@@ -18,6 +18,8 @@ use thalweg_node::cluster::{
 use thalweg_node::cluster_view::{KeyOf, NotDone, Present};
 use thalweg_node::{JobFile, Node, NodeOptions};
 
+#[path = "cluster/file.rs"]
+mod file;
 #[path = "cluster/topic.rs"]
 mod topic;
 #[path = "support/waiting.rs"]
@@ -97,6 +99,51 @@ operators:
       by_shop: SELECT count(*) AS c, last(n) AS l FROM counted GROUP BY shop OVER SLIDING 1 HOUR
 sinks: { out: { type: 'null', input: shops } }
 ";
+
+const CARDS: i64 = 7;
+
+/// A record of the jobs that read a topic or a file.
+fn record(n: i64) -> String {
+    format!("{{\"n\":{n},\"t\":{},\"card\":\"card {}\"}}\n", TIME + n, n % CARDS)
+}
+
+/// By card, how many records have to count, and their sum: all but number 13.
+#[derive(Default)]
+struct Tally(BTreeMap<i64, (i64, i64)>);
+
+impl Tally {
+    fn add(&mut self, n: i64) {
+        if n != 13 {
+            let (count, sum) = self.0.entry(n % CARDS).or_default();
+            (*count, *sum) = (*count + 1, *sum + n);
+        }
+    }
+
+    /// Waits until the nodes have counted all, and no more.
+    fn are_counted(&self, peers: &[&Peer], query: &str) {
+        for (card, (count, sum)) in &self.0 {
+            let key: [KeyOf; 1] = [("card".to_owned(), Some(format!("card {card}")))];
+            let expected = serde_json::json!({ "c": count, "s": sum });
+            let present = || {
+                peers.iter().find_map(|peer| {
+                    match peer.cluster.view().present("j", "features", query, &key, None) {
+                        Ok(Present::Here(value)) => Some(value.values),
+                        _ => None,
+                    }
+                })
+            };
+            let start = Instant::now();
+            loop {
+                let got = present();
+                if got.as_ref() == Some(&expected) {
+                    break;
+                }
+                assert!(start.elapsed() < LIMIT, "card {card}: expected {expected}, got {got:?}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
 
 struct Site {
     folder: tempfile::TempDir,

@@ -43,6 +43,8 @@ pub enum Mover {
     Drain { name: Name },
     /// Its node does not compute the semantic version of the job.
     Semantics { name: Name, semantics: u32 },
+    /// The job names the only node that may have it.
+    Bound { name: Name },
     /// Nothing for now: its node keeps it until it is silent, leaves, is drained or names it as in trouble, or has more
     /// than its share.
     Keeps { name: Name },
@@ -56,6 +58,9 @@ pub fn explain(state: &State, unit: &Unit) -> Option<Explanation> {
     let active = state.active(unit).cloned();
     let mut movers = Vec::new();
     match &active {
+        _ if state.bound_to(unit).is_some() => {
+            movers.extend(state.bound_to(unit).map(|name| Mover::Bound { name: name.clone() }));
+        }
         None => {
             let planner = state.by_age().first().map(|name| (*name).clone());
             movers.push(Mover::NextPlan { planned: known.planned.clone(), planner });
@@ -190,6 +195,9 @@ impl fmt::Display for Mover {
             Mover::Drain { name } => write!(f, "{name} is to be drained: it moves once few enough others do"),
             Mover::Semantics { name, semantics } => {
                 write!(f, "{name} does not compute semantic version {semantics}: the next plan takes it away")
+            }
+            Mover::Bound { name } => {
+                write!(f, "the job binds it to node {name}: no other one may have it")
             }
             Mover::Keeps { name } => write!(
                 f,

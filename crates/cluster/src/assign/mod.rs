@@ -17,11 +17,12 @@
 //! Invariants
 //! * A unit has at most one active; it and its replicas are on different hosts. (A target may share the host with the
 //!   active that it replaces: they are one copy that moves.)
+//! * A unit that is bound to a node is there or nowhere.
 //! * A node to be drained, or that has not beaten since it joined, receives nothing; the latter keeps its own. Where all
 //!   are to be drained, none is.
 //! * When nodes join, units move to them alone; when a node leaves, its units alone move, and others only as far as
 //!   shares are uneven.
-//! * In the end no node has more above its budget than any other one by more than a unit and [`Settings::tolerance`].
+//! * In the end, but for units that are bound, no node has more above its budget than any other one by more than a unit and [`Settings::tolerance`].
 //!
 //! Not here: when a plan is made (`crate::fold`), how a unit moves.
 

@@ -50,6 +50,8 @@ pub(super) struct Task {
     pub(super) banned: Vec<usize>,
     /// Nodes that do not compute its semantic version.
     pub(super) unable: Vec<usize>,
+    /// The only node that may have it, where there is only one: `Some(None)` if that is no member.
+    pub(super) bound: Option<Option<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,13 @@ pub(super) struct Held {
     pub(super) node: usize,
     pub(super) position: Offset,
     pub(super) ready: bool,
+}
+
+impl Task {
+    /// Whether a node could ever have it.
+    pub(super) fn is_able(&self, node: usize) -> bool {
+        !self.unable.contains(&node) && self.bound.is_none_or(|bound| bound == Some(node))
+    }
 }
 
 impl<'a> Problem<'a> {
@@ -128,6 +137,7 @@ fn tasks(state: &State, nodes: &[Node<'_>]) -> Vec<Task> {
             holders: held.collect(),
             banned: bans.filter_map(|(name, _)| find(name)).collect(),
             unable: job.and_then(|job| unable.get(&job.semantics)).cloned().unwrap_or_default(),
+            bound: state.bound_to(unit).map(|name| index.get(name).copied()),
         }
     };
     state.units.iter().map(task).collect()

@@ -82,7 +82,7 @@ impl<'a> Solver<'a> {
         let mut orphans = Vec::new();
         for (at, task) in self.problem.tasks.iter().enumerate() {
             let mut chosen = Chosen::default();
-            let keeps = |node: usize| !task.unable.contains(&node) && !task.banned.contains(&node);
+            let keeps = |node: usize| task.is_able(node) && !task.banned.contains(&node);
             let active = task.active.filter(|_| holds(Rule::KeepWhatYouHave));
             chosen.replicas = task.replicas.iter().copied().filter(|node| keeps(*node)).collect();
             chosen.replicas.retain(|node| !self.problem.nodes[*node].drains);
@@ -104,7 +104,7 @@ impl<'a> Solver<'a> {
                     }
                     None => chosen.active = Some(active),
                 },
-                Some(active) if task.unable.contains(&active) => orphans.push((at, Cause::Gone)),
+                Some(active) if !task.is_able(active) => orphans.push((at, Cause::Gone)),
                 Some(_) => orphans.push((at, Cause::Trouble)),
                 None if task.is_old => orphans.push((at, Cause::Gone)),
                 None => orphans.push((at, Cause::New)),
@@ -144,7 +144,7 @@ impl<'a> Solver<'a> {
         for (at, cause) in orphans {
             let task = &self.problem.tasks[at];
             // A node in trouble works on as far as it can: it is left in small steps.
-            let still = task.active.filter(|active| cause == Cause::Trouble && !task.unable.contains(active));
+            let still = task.active.filter(|active| cause == Cause::Trouble && task.is_able(*active));
             let may_move = still.is_none() || self.moves < self.settings.at_once;
             let mut found = self.choose(at, may_move, |_, _| true);
             if found.is_none() && still.is_none() {
@@ -358,7 +358,7 @@ impl<'a> Solver<'a> {
         let is_free = !self.chosen[at].replicas.iter().any(is_other) || !holds(Rule::HostsDiffer);
         self.problem.nodes[node].receives
             && is_free
-            && !task.unable.contains(&node)
+            && task.is_able(node)
             && (even_if_banned || !task.banned.contains(&node))
     }
 

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use fastrand::Rng;
 
 use super::*;
-use crate::control::{Beat, Cause, Choice, Name, Record, Report, Text, Why};
+use crate::control::{Beat, Cause, Choice, Name, Record, Report, Stage, Text, Why};
 use crate::fold::tests::kit::{Log, beat, drain, gap, join, leave, name, process, spec, unit};
 use crate::fold::{STATE_EVERY, TROUBLE_LASTS};
 
@@ -133,7 +133,10 @@ impl Cluster {
             let copies: Vec<_> = placement.active.iter().chain(&placement.replicas).map(host).collect();
             let hosts: BTreeSet<_> = copies.iter().collect();
             assert_eq!(hosts.len(), copies.len(), "{unit}: {placement:?}");
-            assert!(placement.active.is_some() || state.members().next().is_none(), "{unit}");
+            let may = |name: &Name| state.bound_to(unit).is_none_or(|bound| bound == name);
+            assert!(placement.active.iter().all(may), "{unit}: {placement:?}");
+            let is_nobodys = !state.members().any(|(name, _)| may(name));
+            assert!(placement.active.is_some() || is_nobodys, "{unit}");
         }
     }
 
@@ -517,4 +520,42 @@ fn a_unit_that_waits_for_rows_is_explained_and_so_is_the_one_that_sent_them() {
     assert!(said(0).contains(receiver), "{}", said(0));
     let sender = "gap: fraud/card/0 has not got its rows after mark 12.3+1 by offset 99\n";
     assert!(said(1).contains(sender), "{}", said(1));
+}
+
+#[test]
+fn a_unit_that_is_bound_to_a_node_is_there_or_nowhere() {
+    let mut cluster = Cluster::new(&["alpha", "beta", "gamma"]);
+    let mut bound = spec(1, 1, 0);
+    bound.stages.get_mut(&name("card")).unwrap().node = Some(name("delta"));
+    bound.stages.insert(name("shop"), Stage::new(8, 0));
+    cluster.log.counts(Record::Spec(bound.clone()));
+    cluster.settle();
+    let of = |cluster: &Cluster| cluster.log.state().active(&unit(0)).cloned();
+    assert_eq!(of(&cluster), None);
+    let explained = |cluster: &Cluster| explain(cluster.log.state(), &unit(0)).unwrap().to_string();
+    let text = explained(&cluster);
+    assert!(text.contains("binds it to node delta"), "{text}");
+
+    cluster.joins("delta", None, 1);
+    cluster.settle();
+    assert_eq!(of(&cluster), Some(name("delta")));
+    // Whatever becomes of it, no other node gets it, and the rest moves as ever.
+    cluster.beat("delta", &[], &[unit(0)]);
+    cluster.settle();
+    assert_eq!(of(&cluster), Some(name("delta")), "in trouble");
+    cluster.log.counts(drain("delta", true));
+    cluster.settle();
+    assert_eq!(of(&cluster), Some(name("delta")), "to be drained");
+    assert_eq!(cluster.counts()[1], "beta 3");
+    cluster.log.counts(leave("delta"));
+    cluster.live.remove("delta");
+    cluster.settle();
+    assert_eq!(of(&cluster), None, "gone");
+
+    // The job may name another one.
+    bound.number = 2;
+    bound.stages.get_mut(&name("card")).unwrap().node = Some(name("beta"));
+    cluster.log.counts(Record::Spec(bound));
+    cluster.settle();
+    assert_eq!(of(&cluster), Some(name("beta")));
 }

@@ -272,6 +272,16 @@ pub struct Stage {
     pub partitions: u32,
     /// Copies of each unit that follow without sending.
     pub replicas: u32,
+    /// The only node that may have its units, as what they read is there; `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Name>,
+}
+
+impl Stage {
+    /// A stage whose units any node may have.
+    pub fn new(partitions: u32, replicas: u32) -> Self {
+        Self { partitions, replicas, node: None }
+    }
 }
 
 /// The end of a job.

@@ -132,7 +132,7 @@ fn each_kind_is_one_object() {
             job: name("fraud"),
             number: 3,
             semantics: 1,
-            stages: BTreeMap::from([(name("card"), Stage { partitions: 64, replicas: 1 })]),
+            stages: BTreeMap::from([(name("card"), Stage::new(64, 1))]),
             text: "name: fraud\n".to_owned(),
         }),
         &expect![[

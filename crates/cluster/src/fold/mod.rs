@@ -330,6 +330,11 @@ impl State {
         (keeps || !holds(Rule::NobodysUntilPlanned)).then_some(planned)
     }
 
+    /// The only node that may have a unit, if there is only one.
+    pub fn bound_to(&self, unit: &Unit) -> Option<&Name> {
+        self.jobs.get(&unit.job)?.stages.get(&unit.stage)?.node.as_ref()
+    }
+
     /// Whether every member computes a semantic version, so that a Spec with it counts.
     pub fn all_compute(&self, semantics: u32) -> bool {
         self.members.values().all(|member| member.semantics.contains(&semantics))

@@ -54,13 +54,16 @@ pub(super) struct Arrived {
     blocks: Mutex<VecDeque<Block>>,
     /// Rows below are asked for no more by an asker. Held for moments, and after `blocks`.
     passed: Mutex<BTreeMap<Asker, Seq>>,
+    /// The order of the unit is its own, and is kept: a row is where it is in that, and nothing is noted.
+    is_order: bool,
 }
 
 /// Where a row came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct From {
     pub(super) position: Position,
-    pub(super) arrival: Micros,
+    /// `None` where nobody noted it.
+    pub(super) arrival: Option<Micros>,
     pub(super) reply: Option<Reply>,
 }
 
@@ -68,7 +71,12 @@ impl Arrived {
     /// For those who will ask.
     pub(super) fn new(askers: impl IntoIterator<Item = Asker>) -> Self {
         let passed = askers.into_iter().map(|asker| (asker, 0)).collect();
-        Self { blocks: Mutex::default(), passed: Mutex::new(passed) }
+        Self { blocks: Mutex::default(), passed: Mutex::new(passed), is_order: false }
+    }
+
+    /// Of a unit that has sources of the job, and an order log: rows come out with the same numbers after a crash.
+    pub(super) fn in_order() -> Self {
+        Self { blocks: Mutex::default(), passed: Mutex::default(), is_order: true }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Block>> {
@@ -120,7 +128,7 @@ impl Arrived {
 
     /// Where rows came from, asked for in ascending order; it holds what it looks at.
     pub(super) fn walk(&self) -> Walk<'_> {
-        Walk { held: self.lock(), block: 0, frame: 0, passed: 0 }
+        Walk { held: self.lock(), is_order: self.is_order, block: 0, frame: 0, passed: 0 }
     }
 
     /// Where the last row below `end` came from, if it is known still.
@@ -147,6 +155,7 @@ impl Arrived {
 
 pub(super) struct Walk<'a> {
     held: MutexGuard<'a, VecDeque<Block>>,
+    is_order: bool,
     block: usize,
     frame: usize,
     /// Rows of the block before the frame.
@@ -156,6 +165,9 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Where a row came from that is not below the one that was asked for before; `None` where nothing was noted.
     pub(super) fn at(&mut self, row: Seq) -> Option<From> {
+        if self.is_order {
+            return Some(From { position: Position { offset: row, row: 0 }, arrival: None, reply: None });
+        }
         while self.held.get(self.block).is_some_and(|block| block.range.end <= row) {
             (self.block, self.frame, self.passed) = (self.block + 1, 0, 0);
         }
@@ -166,10 +178,10 @@ impl Walk<'_> {
             Came::Messages(places, now) => {
                 let (offset, row) = places.at(u32::try_from(row).ok()?);
                 let position = Position { offset: u64::try_from(offset).ok()?, row };
-                return Some(From { position, arrival: *now, reply: None });
+                return Some(From { position, arrival: Some(*now), reply: None });
             }
             Came::Tick(position, now) => {
-                return Some(From { position: *position, arrival: *now, reply: None });
+                return Some(From { position: *position, arrival: Some(*now), reply: None });
             }
         };
         loop {
@@ -180,7 +192,7 @@ impl Walk<'_> {
                 let places = &frame.places;
                 return Some(From {
                     position: Position { offset: *offset, row: u32::try_from(at).ok()? },
-                    arrival: *places.arrivals.get(at)?,
+                    arrival: Some(*places.arrivals.get(at)?),
                     reply: places.replies.get(at).cloned().flatten(),
                 });
             }

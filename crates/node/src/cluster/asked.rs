@@ -57,7 +57,7 @@ pub(super) fn spec_for(
 ) -> Result<control::Spec, Error> {
     let mut cut = cut_for(job, partitions)?;
     let mut json = job.json.clone();
-    for stage in cut.stages.iter_mut().filter(|stage| stage.topic.is_some()) {
+    for stage in cut.stages.iter_mut().filter(|stage| stage.topic().is_some()) {
         if stage.partitions == 0 {
             stage.partitions = stage.open_topic(Path::new(""))?.partitions()?;
         }
@@ -79,10 +79,10 @@ pub(super) fn spec_for(
                 .with_hint("take letters, digits, _ and -, at most 64 of them")
         })
     };
-    let stages = cut
-        .stages
-        .iter()
-        .map(|stage| Ok((name(&stage.name)?, Stage { partitions: stage.partitions, replicas: 0 })));
+    let stages = cut.stages.iter().map(|stage| {
+        let node = stage.node().map(|node| name(node)).transpose()?;
+        Ok((name(&stage.name)?, Stage { node, ..Stage::new(stage.partitions, 0) }))
+    });
     Ok(control::Spec {
         job: name(&job.name)?,
         number,

@@ -8,8 +8,9 @@
 //! the topic of the next key; the last one has all, and everything below. One message per record at the door is the
 //! moment at which it counts, for all keys alike.
 //!
-//! A source that reads a topic of others is a stage of its own in front of the first key, with a unit for each partition of
-//! that topic: it has what is above the key, and sends rows as any other.
+//! Where records do not enter by doors, a stage in front of the first key reads them, has what is above the key, and sends
+//! rows as any other ([`Reads`]): it has a unit for each partition of a topic of others, or one that has the sources of the
+//! job at the node which they name.
 //!
 //! Not here yet: operators with keys that read the same rows side by side.
 
@@ -56,6 +57,17 @@ pub struct Cut {
     whole: CheckedJob,
 }
 
+/// What the units of a stage read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Their partitions of a topic of the cluster, to which doors or the units of the stage before it send.
+    Log,
+    /// Those of a topic that others write.
+    Topic(Arc<str>),
+    /// The sources of the job, at this node.
+    Sources(Arc<str>),
+}
+
 /// A part of a job that runs per partition.
 #[derive(Clone)]
 pub struct StageCut {
@@ -78,8 +90,7 @@ pub struct StageCut {
     pub senders: u32,
     /// 0 where they are those of a topic of others, and nobody has said how many it has.
     pub partitions: u32,
-    /// The topic of others that it reads, in place of one of the cluster.
-    pub topic: Option<Arc<str>>,
+    pub reads: Reads,
     job: CheckedJob,
 }
 
@@ -108,7 +119,7 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     if levels.keyed.len() > 1 {
         levels.check_ids(job, &mut refusals);
     }
-    let topic = shared_topic(job, &levels.at(0), &mut refusals);
+    let reads = entry(job, &levels.at(0), &mut refusals);
     if !refusals.is_empty() {
         return Err(refusals);
     }
@@ -136,16 +147,19 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
                 keys,
                 answers_later: false,
                 senders: 0,
-                topic: None,
+                reads: Reads::Log,
                 job: stage_job(job, &part),
             }),
         }
     }
     let above = levels.at(0);
     let mut door = door_job(job, first, &above);
-    if let Some(topic) = topic {
-        stages.insert(0, reading(&door, topic));
-        door.sources[0].plugin = Arc::new(Elsewhere(Arc::clone(&door.sources[0].plugin)));
+    if let Some(reads) = reads {
+        stages.insert(0, reading(&door, reads));
+        for source in &mut door.sources {
+            source.plugin = Arc::new(Elsewhere(Arc::clone(&source.plugin)));
+            source.by_time = false;
+        }
     }
     let answering = stages.iter().position(StageCut::answers).unwrap_or(0);
     for (place, stage) in stages.iter_mut().enumerate() {
@@ -405,11 +419,52 @@ fn chain(job: &CheckedJob, part: &Inside<'_>, links: &Links, records: &Schema) -
             answers_later: false,
             senders: 0,
             partitions: if key.is_empty() { 1 } else { operator.partitions },
-            topic: None,
+            reads: Reads::Log,
             job,
         }
     };
     links.keys.iter().enumerate().map(stage).collect()
+}
+
+/// What a stage in front of the first key reads; none where records are pushed to whichever node listens.
+fn entry(job: &CheckedJob, above: &[usize], refusals: &mut Vec<Refusal>) -> Option<Reads> {
+    match node_of(job, refusals) {
+        Some(node) => Some(Reads::Sources(node)),
+        None => shared_topic(job, above, refusals).map(Reads::Topic),
+    }
+}
+
+/// The node that the sources of the job name.
+fn node_of(job: &CheckedJob, refusals: &mut Vec<Refusal>) -> Option<Arc<str>> {
+    let (first, node) = job.sources.iter().find_map(|source| Some((&source.name, source.node.as_ref()?)))?;
+    if Name::new(node).is_none() {
+        refusals.push(Refusal::new(
+            format!("source {first:?} is read at node {node:?}, which is no name of a node"),
+            "take letters, digits, _ and -, at most 64 of them",
+        ));
+    }
+    for source in &job.sources {
+        let name = &source.name;
+        if source.plugin.is_door() {
+            refusals.push(Refusal::new(
+                format!(
+                    "source {name:?} is of type {}, and source {first:?} is read at node {node:?}: requests come to any node",
+                    source.plugin.name()
+                ),
+                "give sources that are read at a node a job of their own",
+            ));
+        } else if source.node.as_ref() != Some(node) {
+            let other = match &source.node {
+                Some(other) => format!("at node {other:?}"),
+                None => "at no node that it names".to_owned(),
+            };
+            refusals.push(Refusal::new(
+                format!("source {first:?} is read at node {node:?}, and source {name:?} {other}"),
+                "give all sources of the job the same `node`, or a job of their own",
+            ));
+        }
+    }
+    Some(Arc::clone(node))
 }
 
 /// The topic of others that units of the job read; none where records are pushed.
@@ -445,15 +500,22 @@ fn shared_topic(job: &CheckedJob, above: &[usize], refusals: &mut Vec<Refusal>) 
     Some(topic)
 }
 
-/// The stage that reads a topic of others; `door` is what is above the key.
-fn reading(door: &CheckedJob, topic: Arc<str>) -> StageCut {
+/// The stage in front of the first key; `door` is what is above that.
+fn reading(door: &CheckedJob, reads: Reads) -> StageCut {
     let mut job = CheckedJob { is_door: false, ..door.clone() };
     for operator in &mut job.operators {
         (operator.tasks, operator.partitions, operator.parallelism) = (1, 1, None);
     }
-    let source = &mut job.sources[0];
-    source.reply = None;
-    let partitions = source.options.integer("partitions").and_then(|count| u32::try_from(count).ok());
+    for source in &mut job.sources {
+        source.reply = None;
+        // What leaves the unit has to come out the same after a crash.
+        source.ack = Ack::Synced;
+    }
+    let source = &job.sources[0];
+    let partitions = match reads {
+        Reads::Topic(_) => source.options.integer("partitions").and_then(|count| u32::try_from(count).ok()),
+        Reads::Log | Reads::Sources(_) => Some(1),
+    };
     StageCut {
         name: Arc::clone(&source.name),
         operator: Arc::clone(&source.name),
@@ -464,7 +526,7 @@ fn reading(door: &CheckedJob, topic: Arc<str>) -> StageCut {
         answers_later: false,
         senders: 0,
         partitions: partitions.unwrap_or(0),
-        topic: Some(topic),
+        reads,
         job,
     }
 }
@@ -623,7 +685,7 @@ impl Cut {
 
     /// The stage to which doors send.
     pub(super) fn first(&self) -> &StageCut {
-        let first = self.stages.iter().find(|stage| stage.topic.is_none());
+        let first = self.stages.iter().find(|stage| stage.reads == Reads::Log);
         first.expect("a job without a key is refused")
     }
 
@@ -722,6 +784,22 @@ impl StageCut {
         std::iter::once(records).chain(self.said.iter().cloned()).collect()
     }
 
+    /// The topic of others that it reads.
+    pub fn topic(&self) -> Option<&Arc<str>> {
+        match &self.reads {
+            Reads::Topic(topic) => Some(topic),
+            Reads::Log | Reads::Sources(_) => None,
+        }
+    }
+
+    /// The only node that may have its unit, where there is only one.
+    pub fn node(&self) -> Option<&Arc<str>> {
+        match &self.reads {
+            Reads::Sources(node) => Some(node),
+            Reads::Log | Reads::Topic(_) => None,
+        }
+    }
+
     /// Opens the topic of others that it reads.
     ///
     /// # Errors
@@ -732,11 +810,12 @@ impl StageCut {
         topic.ok_or_else(|| Error::internal(format!("stage {} reads no topic of others", self.name)))
     }
 
-    /// The job of one of its units, which reads `plugin`, and sends to the next stage by `outlet` where there is one.
+    /// The job of one of its units, which reads `plugin` if that is not the sources of the job, and sends to the next stage by
+    /// `outlet` where there is one.
     pub(super) fn job(
         &self,
         partition: u32,
-        plugin: Arc<dyn SourcePlugin>,
+        plugin: Option<Arc<dyn SourcePlugin>>,
         outlet: Option<Arc<dyn SinkPlugin>>,
     ) -> CheckedJob {
         let mut job = self.job.clone();
@@ -746,7 +825,8 @@ impl StageCut {
         job.name = self.unit_name(partition);
         job.is_held = self.place > 0;
         job.state.memory = job.state.memory.map(|bytes| bytes / u64::from(self.partitions.max(1)));
-        if self.topic.is_some() {
+        let Some(plugin) = plugin else { return job };
+        if self.topic().is_some() {
             let source = &mut job.sources[0];
             (source.plugin, source.by_time, source.ack) = (plugin, false, Ack::None);
             (source.tasks, source.declared_tasks) = (1, Some(1));
@@ -768,6 +848,7 @@ impl StageCut {
             tasks: 1,
             declared_tasks: Some(1),
             reply_name: None,
+            node: None,
             ..job.sources[0].clone()
         };
         job

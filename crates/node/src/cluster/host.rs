@@ -16,7 +16,7 @@ use thalweg_types::{Class, Error, Micros};
 use super::actor::{Actor, Bell, Next, Outside, Started, since};
 use super::answering::{Post, reply_topic};
 use super::asked::{Asked, check_change, find_outside, spec_for, texts_of};
-use super::cut::{Cut, StageCut, cut, join};
+use super::cut::{Cut, Reads, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
 use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions, Carrying};
@@ -72,17 +72,16 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
         let hint = refusals.first().map(|refusal| refusal.hint.clone()).unwrap_or_default();
         refused(format!("job {:?} cannot run on several nodes: {}", job.name, all.join("; ")), hint)
     })?;
-    let is_read = cut.stages.iter().any(|stage| stage.topic.is_some());
+    let is_read = cut.stages.iter().any(|stage| stage.reads != Reads::Log);
     if let Some(source) = job.sources.iter().find(|source| !source.plugin.is_pushed() && !is_read) {
         return Err(refused(
             format!(
-                "job {:?} cannot run on several nodes: source {:?} is of type {}, expected kafka, or one to which records \
-                 are pushed: http, tcp, udp or sflow",
+                "job {:?} cannot run on several nodes: source {:?} is of type {}, and names no node that reads it",
                 job.name,
                 source.name,
                 source.plugin.name()
             ),
-            "run it on one node, without --cluster".to_owned(),
+            "give it `node: NAME`, the name of a node; http, tcp, udp, sflow and kafka need none".to_owned(),
         ));
     }
     for sink in &job.sinks {
@@ -353,7 +352,7 @@ impl Shared {
         let cut = texts.cut(spec)?;
         let MemberOptions { prefix, replication, .. } = &self.options.member;
         let topic = |stage: &StageCut| stage_topic(prefix, cut.job(), &stage.name);
-        for stage in cut.stages.iter().filter(|stage| stage.topic.is_none()) {
+        for stage in cut.stages.iter().filter(|stage| stage.reads == Reads::Log) {
             let partitions = i32::try_from(stage.partitions).unwrap_or(i32::MAX);
             let largest = [("max.message.bytes", "2097152")];
             make_topic(&*self.bus, &topic(stage), partitions, *replication, &largest)?;

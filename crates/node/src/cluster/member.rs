@@ -520,7 +520,9 @@ impl Run {
         let drains = state.member(name).is_none_or(|me| me.drains);
         // Nobody is there to hand anything over to.
         let is_last = state.members().all(|(other, member)| other == name || member.drains);
-        if drains && (is_last || state.active_units(name).is_empty()) && !self.has_left {
+        // Those that are bound to it nobody else may have.
+        let has_others = || state.active_units(name).iter().any(|unit| state.bound_to(unit).is_none());
+        if drains && (is_last || !has_others()) && !self.has_left {
             let leave = Record::Leave(Leave { process: member.process.clone() });
             self.append(member, &leave);
         }

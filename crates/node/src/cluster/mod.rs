@@ -51,7 +51,7 @@ mod wire;
 pub use actor::{Actor, Actors, Bell, ByHand, Ids, Next, Outside, drive, random_ids};
 pub use address::ClusterAddress;
 pub use answering::{Post, PostCounts, reply_topic};
-pub use cut::{Cut, Refusal, StageCut, cut};
+pub use cut::{Cut, Reads, Refusal, StageCut, cut};
 pub use door::{Door, DoorCounts, DoorOptions, DoorPlace, Sender};
 pub use gaps::{OpenGap, OpenGaps};
 pub use host::{Cluster, ClusterOptions, DoorEvent, OnDoor, cut_for, stage_topic};

@@ -601,12 +601,15 @@ impl Operator for OutletSink {
         let mut walk = self.arrived.walk();
         for (input, rows) in &rows {
             let mut missing = None;
+            // Asked for row by row.
+            let mut times = rows.times().iter().copied();
             let refused = sending.lanes.push(*input, rows, |seq, _| {
+                let time = times.next().unwrap_or_default();
                 let from = walk.at(seq).unwrap_or_else(|| {
                     missing.get_or_insert(seq);
-                    super::arrived::From { position: Position::default(), arrival: 0, reply: None }
+                    super::arrived::From { position: Position::default(), arrival: None, reply: None }
                 });
-                Origin { position: from.position, arrival: from.arrival, reply: from.reply }
+                Origin { position: from.position, arrival: from.arrival.unwrap_or(time), reply: from.reply }
             })?;
             if let Some(seq) = missing {
                 return Err(Error::internal(format!("row {seq} of a unit came from nowhere")));

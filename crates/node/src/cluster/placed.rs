@@ -147,23 +147,26 @@ impl PlacedStage {
         self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
         for unit in units {
             let name = name(unit.partition);
-            if unit.job.state().is_final() {
+            if unit.job.state().is_final() && !unit.is_done() {
                 // One that has only met another text is opened again at once, and one that goes elsewhere was told to end.
                 let partition = unit.partition;
                 let is_told = self.leaving.contains_key(&partition) || self.ending.contains_key(&partition);
-                if !is_told && !self.units.is_restoring(partition) && !unit.goes_on() {
+                // One that is bound to this node nobody else can have.
+                let may_move = state.bound_to(&name).is_none();
+                if may_move && !is_told && !self.units.is_restoring(partition) && !unit.goes_on() {
                     trouble.insert(name);
                 }
                 self.loads.remove(&unit.partition);
                 continue;
             }
+            unit.show_sources(now);
             let counts = &unit.counts;
             let rows = counts.rows.load(Ordering::Relaxed);
             let appended = counts.appended.load(Ordering::Relaxed);
             let position = counts.position.load(Ordering::Relaxed);
             let known = || state.unit(&name).map_or(0, |known| known.load);
             let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
-            let load = load.look(rows, appended, passed, counts.has_read_to(None));
+            let load = load.look(rows, appended, passed, unit.is_at_end());
             let operators = unit.job.stats().operators;
             reports.push(Report {
                 unit: name,
@@ -266,7 +269,8 @@ pub(super) fn place_units(
         if placed.units.is_stopped(partition) {
             continue;
         }
-        let runs = placed.units.get(partition).is_some_and(|unit| !unit.job.state().is_final());
+        let runs =
+            placed.units.get(partition).is_some_and(|unit| !unit.job.state().is_final() || unit.is_done());
         if runs
             || placed.ending.contains_key(&partition)
             || placed.again.get(&partition).is_some_and(|at| *at > now)

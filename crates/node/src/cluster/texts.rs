@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
+use std::mem::discriminant;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,7 +23,7 @@ use thalweg_connect::source::kafka::NOT_OF_RECORDS;
 use thalweg_storage::{Fs, OpenMode, make_dir, publish};
 use thalweg_types::{Error, SEMANTICS};
 
-use super::cut::{Cut, StageCut};
+use super::cut::{Cut, Reads, StageCut};
 use super::wire::wire_schema;
 use crate::data_dir::JobDir;
 
@@ -236,8 +237,11 @@ pub(super) fn check_change(before: &Cut, now: &Cut) -> Result<(), Error> {
     }
     for (was, is) in before.stages.iter().zip(&now.stages) {
         let name = &is.name;
-        if was.topic.is_some() || is.topic.is_some() {
+        if was.reads != Reads::Log || is.reads != Reads::Log {
             check_reading(before, now).or_else(refuse)?;
+            if discriminant(&was.reads) != discriminant(&is.reads) {
+                return refuse(format!("stage {name} would read its source in another way"));
+            }
             if was.partitions > is.partitions {
                 return refuse(format!(
                     "its topic had {} partitions, and has {}",
@@ -277,7 +281,7 @@ pub(super) fn check_change(before: &Cut, now: &Cut) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether units make the same rows of a topic of others by both texts: a unit that goes on from its commit may make rows again
+/// Whether units make the same rows of their sources by both texts: a unit that goes on from its commit may make rows again
 /// that it has sent by the text before.
 fn check_reading(before: &Cut, now: &Cut) -> Result<(), String> {
     let parts = |cut: &Cut| {
@@ -285,7 +289,8 @@ fn check_reading(before: &Cut, now: &Cut) -> Result<(), String> {
         let mut sources = json["sources"].clone();
         for source in sources.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
             let keys = source.as_object_mut();
-            keys.into_iter().for_each(|keys| keys.retain(|key, _| !NOT_OF_RECORDS.contains(&key.as_str())));
+            let is_of_records = |key: &str| key != "node" && !NOT_OF_RECORDS.contains(&key);
+            keys.into_iter().for_each(|keys| keys.retain(|key, _| is_of_records(key)));
         }
         let above: Vec<serde_json::Value> =
             cut.above.iter().map(|name| json["operators"][&**name].clone()).collect();
@@ -293,10 +298,10 @@ fn check_reading(before: &Cut, now: &Cut) -> Result<(), String> {
     };
     let ((sources, above), (now_sources, now_above)) = (parts(before), parts(now));
     if sources != now_sources {
-        return Err("its source would make other records of its topic".to_owned());
+        return Err("its sources would make other records".to_owned());
     }
     if above != now_above {
-        return Err("its source reads a topic, and the operators above the key are other ones".to_owned());
+        return Err("units read its sources, and the operators above the key are other ones".to_owned());
     }
     Ok(())
 }

@@ -5,6 +5,8 @@
 //!                                tasks/…      state of its tasks
 //!                                texts/N      texts of the job that the log has named
 //!                                lineage      where there is a store of snapshots
+//!                                order/…      where it has the sources of the job: its order is its own
+//!                                journal/…
 //! ```
 //!
 //! A unit works by the text that its log names ([`Texts`]); one whose log names none yet is opened by that of the job.
@@ -24,11 +26,11 @@ use thalweg_connect::source::kafka::SharedTopic;
 use thalweg_flow::{CycleSettings, JobState};
 use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
-use thalweg_types::Error;
+use thalweg_types::{Error, Micros};
 
 use super::answering::Post;
 use super::arrived::{Arrived, Asker};
-use super::cut::StageCut;
+use super::cut::{Reads, StageCut};
 use super::inbox::{Goes, InboxCounts, InboxPlugin, Input, Reader};
 use super::mend::{NamedGap, Step, Watch};
 use super::outlet::{Carrier, SentTo, Shown};
@@ -72,7 +74,7 @@ pub struct Units {
     /// By the text of the job when they were opened.
     stage: StageCut,
     topic: Arc<str>,
-    reader: Reader,
+    reads: Reading,
     options: UnitOptions,
     folder: Arc<UnitsFolder>,
     thread: Arc<CommitThread>,
@@ -84,15 +86,18 @@ pub struct Units {
     /// What the next stage misses of what these units send.
     mending: Mutex<Mending>,
     snapshots: Option<StageSnapshots>,
-    /// Where they read a topic of others.
-    shared: Option<Shared>,
 }
 
-/// A topic of others, whose log names no text of the job.
-struct Shared {
-    group: Arc<str>,
-    /// How units are opened.
-    by: Mutex<SharedBy>,
+/// What they read. Only a log of the cluster names texts of the job; the others are opened by the text of the moment.
+enum Reading {
+    Log(Reader),
+    /// A topic of others.
+    Topic {
+        group: Arc<str>,
+        by: Mutex<SharedBy>,
+    },
+    /// The sources of the job.
+    Sources(Mutex<Arc<Spec>>),
 }
 
 /// The text by which units are opened, and the topic with its client as that says.
@@ -141,6 +146,16 @@ impl UnitsFolder {
     }
 }
 
+/// The last commit of a unit.
+struct Commit {
+    /// The text by which it is to be gone on from.
+    text: Arc<Spec>,
+    /// Where it is, in what the unit reads.
+    position: Position,
+    /// There is none.
+    is_first: bool,
+}
+
 /// A stage's work on one partition.
 pub struct Unit {
     pub partition: u32,
@@ -163,6 +178,8 @@ pub struct Unit {
     opened: Position,
     /// Where it reads a topic of others: what its source hears.
     news: Option<Arc<News>>,
+    /// It has the sources of the job.
+    has_sources: bool,
 }
 
 impl Unit {
@@ -181,9 +198,31 @@ impl Unit {
         }
     }
 
+    /// Shows how far its sources are, where it has those of the job: others show it themselves.
+    pub(super) fn show_sources(&self, now: Micros) {
+        if self.has_sources {
+            let records = self.job.stats().records;
+            self.counts.rows.store(records, Ordering::Relaxed);
+            self.counts.position.store(self.opened.offset + records, Ordering::Relaxed);
+            self.counts.appended.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has read all that there is, as it is known now.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.has_sources || self.counts.has_read_to(None)
+    }
+
+    /// Whether its sources have ended, and nothing is left to do.
+    pub(super) fn is_done(&self) -> bool {
+        self.has_sources
+            && self.job.state() == JobState::Done
+            && !self.counts.has_met.load(Ordering::Relaxed)
+    }
+
     /// Whether it has read all that it may, as it is known now.
     pub(super) fn is_ready(&self) -> bool {
-        self.counts.has_read_to(self.limit.as_ref().and_then(|limit| limit.below()))
+        self.has_sources || self.counts.has_read_to(self.limit.as_ref().and_then(|limit| limit.below()))
     }
 
     /// Whether it is the active one by all that is known here, and a task of it emits at the next tick.
@@ -200,10 +239,19 @@ impl Unit {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, SharedBy> {
-        self.by.lock().unwrap_or_else(PoisonError::into_inner)
+impl Reading {
+    /// The text by which units are opened; `None` where their logs name it.
+    fn text(&self) -> Option<Arc<Spec>> {
+        match self {
+            Reading::Log(_) => None,
+            Reading::Topic { by, .. } => Some(Arc::clone(&locked(by).text)),
+            Reading::Sources(text) => Some(Arc::clone(&locked(text))),
+        }
     }
+}
+
+fn locked<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Units {
@@ -223,15 +271,23 @@ impl Units {
         let job = &folder.job;
         let stage = folder.texts.stage(&folder.spec, place)?;
         let own: Arc<str> = topic.into();
-        let topic = stage.topic.clone().unwrap_or_else(|| Arc::clone(&own));
-        let group = format!("{own}.units");
-        let by = match &stage.topic {
-            None => None,
-            Some(_) => Some(SharedBy::open(Arc::clone(&folder.spec), &stage, &group, &folder.folder)?),
+        let topic = stage.topic().cloned().unwrap_or_else(|| Arc::clone(&own));
+        let text = Arc::clone(&folder.spec);
+        let reads = match &stage.reads {
+            Reads::Log => {
+                let group = format!("thalweg.{job}.{}", stage.name);
+                Reading::Log(Reader::new(Arc::clone(&bus), group, options.queue)?)
+            }
+            Reads::Topic(_) => {
+                let group = format!("{own}.units");
+                let by = Mutex::new(SharedBy::open(text, &stage, &group, &folder.folder)?);
+                Reading::Topic { group: group.into(), by }
+            }
+            Reads::Sources(_) => Reading::Sources(Mutex::new(text)),
         };
-        let shared = by.map(|by| Shared { group: group.into(), by: Mutex::new(by) });
-        // A unit that reads a topic of others has nothing but its place, which the group has, too.
-        let snapshots = options.snapshots.clone().filter(|_| shared.is_none()).map(|shared| {
+        // A unit that reads a topic of others has nothing but its place, which the group has, too; and what has the sources of
+        // the job is nowhere else.
+        let snapshots = options.snapshots.clone().filter(|_| stage.reads == Reads::Log).map(|shared| {
             let of = OfStage {
                 bus: Arc::clone(&bus),
                 fs: Arc::clone(&folder.node.site().fs),
@@ -243,17 +299,13 @@ impl Units {
             StageSnapshots::open(shared, of)
         });
         let snapshots = snapshots.transpose()?;
-        let reader = match &shared {
-            None => Reader::new(bus, format!("thalweg.{job}.{}", stage.name), options.queue)?,
-            Some(shared) => shared.lock().reader.clone(),
-        };
         let thread = Arc::new(CommitThread::start(format!("commit:{job}"), &folder.node.site().busy)?);
         let chunks = ChunkBudget::new(stage.chunk_memory().unwrap_or(CHUNK_MEMORY));
         let (running, mending) = (Mutex::default(), Mutex::default());
         Ok(Self {
             stage,
             topic,
-            reader,
+            reads,
             options,
             folder,
             thread,
@@ -262,24 +314,33 @@ impl Units {
             carrier,
             mending,
             snapshots,
-            shared,
         })
     }
 
-    /// Has units that read a topic of others go on by this text of the job; the others hear of it from their logs.
+    /// Has units go on by this text of the job whose logs do not name it.
     ///
     /// # Errors
     /// Where the text has no such stage, or a setting of the client is wrong.
     pub(super) fn set_text(&self, spec: &Arc<Spec>) -> Result<(), Error> {
-        let Some(shared) = &self.shared else { return Ok(()) };
-        if shared.lock().text.number == spec.number {
+        if self.reads.text().is_none_or(|text| text.number == spec.number) {
             return Ok(());
         }
-        let stage = self.folder.texts.stage(spec, self.stage.place as usize)?;
-        let by = SharedBy::open(Arc::clone(spec), &stage, &shared.group, &self.folder.folder)?;
-        *shared.lock() = by;
-        for unit in self.list() {
-            unit.news.iter().for_each(|news| news.set_text(spec.number));
+        match &self.reads {
+            Reading::Log(_) => {}
+            Reading::Topic { group, by } => {
+                let stage = self.folder.texts.stage(spec, self.stage.place as usize)?;
+                *locked(by) = SharedBy::open(Arc::clone(spec), &stage, group, &self.folder.folder)?;
+                for unit in self.list() {
+                    unit.news.iter().for_each(|news| news.set_text(spec.number));
+                }
+            }
+            Reading::Sources(text) => {
+                *locked(text) = Arc::clone(spec);
+                for unit in self.list().into_iter().filter(|unit| unit.text != spec.number) {
+                    unit.counts.has_met.store(true, Ordering::Relaxed);
+                    unit.job.drain();
+                }
+            }
         }
         Ok(())
     }
@@ -291,13 +352,10 @@ impl Units {
     pub fn start(&self, partition: u32, active: bool) -> Result<Arc<Unit>, Error> {
         let mut running = self.lock();
         let stage = &self.stage;
-        let partitions = match &self.shared {
+        let partitions = match self.reads.text() {
             None => stage.partitions,
-            // It may have got more.
-            Some(shared) => {
-                let text = Arc::clone(&shared.lock().text);
-                self.folder.texts.stage(&text, stage.place as usize)?.partitions
-            }
+            // A topic of others may have got more.
+            Some(text) => self.folder.texts.stage(&text, stage.place as usize)?.partitions,
         };
         if partition >= partitions {
             return Err(Error::internal(format!(
@@ -343,7 +401,7 @@ impl Units {
         let folder = self.folder.folder.unit(&self.stage.name, partition)?;
         let site = self.folder.node.site();
         let kept = texts::Kept::of(&folder, &site.fs);
-        let (spec, position) = self.opened_from(partition, &folder, &kept)?;
+        let Commit { text: spec, position, is_first } = self.opened_from(partition, &folder, &kept)?;
         let snapshots = self.snapshots.as_ref();
         let snapshots =
             snapshots.map(|of| of.begin(partition, spec.number, &counts, &is_planned)).transpose()?;
@@ -359,11 +417,16 @@ impl Units {
         let goes = Goes { lines, answers, asks: self.carrier.is_some() || !sinks.is_empty() };
         let askers = [(self.carrier.is_some(), Asker::Outlet), (answers, Asker::Answers)];
         let askers = askers.into_iter().filter_map(|(asks, asker)| asks.then_some(asker));
-        let arrived = Arc::new(Arrived::new(askers.chain((0..sinks.len()).map(Asker::Sink))));
+        let askers = askers.chain((0..sinks.len()).map(Asker::Sink));
+        let has_sources = matches!(self.reads, Reading::Sources(_));
+        let arrived = Arc::new(if has_sources { Arrived::in_order() } else { Arrived::new(askers) });
         let limit = (!sinks.is_empty()).then(|| Arc::new(Limit::new(Arc::clone(&is_active), sinks.len())));
         let outlet = match (&self.carrier, cut.stages.get(place + 1)) {
             (None, _) => None,
             (Some(carrier), Some(next)) => {
+                if has_sources && is_first {
+                    self.check_beginning(carrier, next)?;
+                }
                 let unit = Origin::Unit { stage: stage.place, partition };
                 let (spec, arrived) = (Arc::clone(&spec), Arc::clone(&arrived));
                 let doings = self.thread.doings();
@@ -375,22 +438,26 @@ impl Units {
             }
         };
         let of = TopicPartition::new(Arc::clone(&self.topic), number);
-        let news = self.shared.as_ref().map(|_| Arc::new(News::new(spec.number)));
-        let by = self.shared.as_ref().map(|shared| (shared.lock().clone(), Arc::clone(&shared.group)));
-        let plugin: Arc<dyn SourcePlugin> = match (by, &news) {
-            (Some((SharedBy { topic, reader, .. }, group)), Some(news)) => Arc::new(TopicPlugin {
-                shared: topic,
-                group,
-                reader,
-                of,
-                partitions: stage.partitions,
-                text: spec.number,
-                counts: Arc::clone(&counts),
-                arrived: Arc::clone(&arrived),
-                news: Arc::clone(news),
-            }),
-            _ => Arc::new(InboxPlugin(Input {
-                reader: self.reader.clone(),
+        let mut news = None;
+        let plugin: Option<Arc<dyn SourcePlugin>> = match &self.reads {
+            Reading::Sources(_) => None,
+            Reading::Topic { group, by } => {
+                let SharedBy { topic, reader, .. } = locked(by).clone();
+                let news = news.insert(Arc::new(News::new(spec.number)));
+                Some(Arc::new(TopicPlugin {
+                    shared: topic,
+                    group: Arc::clone(group),
+                    reader,
+                    of,
+                    partitions: stage.partitions,
+                    text: spec.number,
+                    counts: Arc::clone(&counts),
+                    arrived: Arc::clone(&arrived),
+                    news: Arc::clone(news),
+                }))
+            }
+            Reading::Log(reader) => Some(Arc::new(InboxPlugin(Input {
+                reader: reader.clone(),
                 of,
                 stage: stage.clone(),
                 text: spec.number,
@@ -402,7 +469,7 @@ impl Units {
                 arrived: Arc::clone(&arrived),
                 limit: limit.clone(),
                 on_commit: snapshots.as_ref().map(UnitSnapshots::on_commit),
-            })),
+            }))),
         };
         let mut job = stage.job(partition, plugin, outlet);
         job.cycle = self.options.cycle;
@@ -434,31 +501,60 @@ impl Units {
             sent,
             opened: position,
             news,
+            has_sources,
         }))
     }
 
-    /// The text by which the last commit of a unit is to be gone on from, and the position in that.
-    fn opened_from(
-        &self,
-        partition: u32,
-        folder: &JobDir,
-        kept: &texts::Kept,
-    ) -> Result<(Arc<Spec>, Position), Error> {
+    /// Refuses to begin with sources of whose records rows have gone on: numbers begin anew with the folder, so the next stage
+    /// would take other records for those that it has. Nobody else sends to that.
+    fn check_beginning(&self, carrier: &Carrier, next: &StageCut) -> Result<(), Error> {
+        for partition in 0..next.partitions {
+            let of = carrier.partition(partition);
+            match carrier.end_of(partition) {
+                None => return Err(Error::external(format!("no broker says whether {of} has messages"))),
+                Some(0) => {}
+                Some(end) => {
+                    let (stage, node) = (&self.stage.name, self.stage.node().map_or("", |node| node));
+                    let folder = self.folder.folder.unit(stage, 0)?;
+                    return Err(Error::corrupt(format!(
+                        "source {stage:?} was read before: {of} has {end} messages of it; how far, the folder of its unit says, and \
+                         {:?} has no commit",
+                        folder.path()
+                    ))
+                    .with_hint(format!(
+                        "bring that folder back to node {node:?}, from a copy or from the node that read the source; or give the job \
+                         another name, and it begins anew"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a unit goes on from.
+    fn opened_from(&self, partition: u32, folder: &JobDir, kept: &texts::Kept) -> Result<Commit, Error> {
         let name = self.stage.unit_name(partition);
         let record = durable::look(&*self.folder.node.site().fs, &name, folder)?;
+        let is_first = record.is_none();
+        if let Reading::Sources(text) = &self.reads {
+            let next = record.map_or(0, |record| record.next);
+            let position = Position { offset: next, row: 0 };
+            return Ok(Commit { text: Arc::clone(&locked(text)), position, is_first });
+        }
         let place = record.as_ref().and_then(|record| record.sources.first()).map(|source| &source.place.0);
         let place = match place.filter(|place| !place.is_empty()) {
             Some(place) => Place::decode(place)?,
             None => Place::default(),
         };
-        if let Some(shared) = &self.shared {
-            return Ok((Arc::clone(&shared.lock().text), place.position));
+        let position = place.position;
+        if let Some(text) = self.reads.text() {
+            return Ok(Commit { text, position, is_first });
         }
         let texts = &place.texts;
         texts.first().into_iter().for_each(|lowest| kept.forget_below(*lowest));
         let spec =
             texts.last().map_or_else(|| Ok(Arc::clone(&self.folder.spec)), |highest| kept.read(*highest));
-        Ok((spec?, place.position))
+        Ok(Commit { text: spec?, position, is_first })
     }
 
     /// Opens units again whose logs go on with another text of the job, by that. Those that do not start are given as errors.

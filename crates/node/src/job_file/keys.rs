@@ -228,6 +228,7 @@ pub(crate) const SOURCE: &[KeySpec] = &[
         "the job fails when this source has more rejects than this",
     ),
     KeySpec::new("parallelism", TASKS, "number of tasks that decode; the number of threads if absent"),
+    KeySpec::new("node", Shape::Name, "on several nodes: the name of the one that reads the source; all sources of the job are read there, and one node alone does not look at it"),
     KeySpec::new("reply", Shape::Name, "http: operator whose output is the reply to requests; by default the first `metrics` that reads the source, or else the source itself"),
 ];
 

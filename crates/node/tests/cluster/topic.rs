@@ -27,83 +27,41 @@ operators:
 sinks: { out: { type: 'null', input: features } }
 ";
 
-const CARDS: i64 = 7;
-
 /// The topic, and what of it has to count.
 struct Payments<'a> {
     bus: &'a MemoryBus,
     next: i64,
-    /// By card, how many there are and their sum.
-    all: BTreeMap<i64, (i64, i64)>,
+    tally: Tally,
 }
 
 impl<'a> Payments<'a> {
     fn new(site: &'a Site) -> Self {
         site.bus.make_topic("payments", 3);
-        Self { bus: &site.bus, next: 0, all: BTreeMap::new() }
+        Self { bus: &site.bus, next: 0, tally: Tally::default() }
     }
 
     /// Writes records into the first of the partitions: a message has one or a few of them, or none that can be read.
     fn write(&mut self, messages: i64, partitions: i64) {
         for message in 0..messages {
             let mut value = String::new();
+            let is_read = message % 10 != 9;
             for _ in 0..=message % 3 {
-                let (n, card) = (self.next, self.next % CARDS);
-                value += &format!("{{\"n\":{n},\"t\":{},\"card\":\"card {card}\"}}\n", TIME + n);
-                self.next += 1;
-                if n != 13 {
-                    let (count, sum) = self.all.entry(card).or_default();
-                    (*count, *sum) = (*count + 1, *sum + n);
+                value += &record(self.next);
+                if is_read {
+                    self.tally.add(self.next);
                 }
+                self.next += 1;
             }
-            let value = if message % 10 == 9 { Some("no record") } else { Some(value.as_str()) };
+            let value = if is_read { value } else { "no record".to_owned() };
             let to = TopicPartition::new("payments", (message % partitions) as i32);
-            let stored = |value: Option<&str>| Stored {
+            let stored = Stored {
                 offset: 0,
                 timestamp: TIME + self.next,
                 key: None,
-                value: value.map(|value| value.as_bytes().to_vec()),
+                value: Some(value.into_bytes()),
                 headers: Vec::new(),
             };
-            self.bus.append(&to, stored(value));
-            if message % 10 == 9 {
-                self.forget(message);
-            }
-        }
-    }
-
-    /// The last records were not written.
-    fn forget(&mut self, message: i64) {
-        for n in (self.next - message % 3 - 1)..self.next {
-            if n != 13 {
-                let (count, sum) = self.all.entry(n % CARDS).or_default();
-                (*count, *sum) = (*count - 1, *sum - n);
-            }
-        }
-    }
-
-    /// Waits until the nodes have counted all, and no more.
-    fn are_counted(&self, peers: &[&Peer], query: &str) {
-        for (card, (count, sum)) in &self.all {
-            let key: [KeyOf; 1] = [("card".to_owned(), Some(format!("card {card}")))];
-            let expected = serde_json::json!({ "c": count, "s": sum });
-            let present = || {
-                peers.iter().find_map(|peer| {
-                    match peer.cluster.view().present("j", "features", query, &key, None) {
-                        Ok(Present::Here(value)) => Some(value.values),
-                        _ => None,
-                    }
-                })
-            };
-            let start = Instant::now();
-            loop {
-                let got = present();
-                if got.as_ref() == Some(&expected) {
-                    break;
-                }
-                assert!(start.elapsed() < LIMIT, "card {card}: expected {expected}, got {got:?}");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            self.bus.append(&to, stored);
         }
     }
 }
@@ -115,13 +73,13 @@ fn a_record_of_a_topic_counts_once_whichever_nodes_read_it() {
     payments.write(40, 3);
     let a = site.join("a");
     a.submit(READS);
-    payments.are_counted(&[&a], "q");
+    payments.tally.are_counted(&[&a], "q");
     eventually("the job is in the list of the node", || a.node.job("j").is_some());
     let (b, c) = (site.join("b"), site.join("c"));
     let all = ["a", "b", "c"];
     eventually("units on all nodes", || [&a, &b, &c].iter().all(|peer| peer.are_spread(11, &all)));
     payments.write(50, 3);
-    payments.are_counted(&[&a, &b, &c], "q");
+    payments.tally.are_counted(&[&a, &b, &c], "q");
 
     // One dies, in the middle of it; others go on where the group is.
     payments.write(50, 3);
@@ -130,7 +88,7 @@ fn a_record_of_a_topic_counts_once_whichever_nodes_read_it() {
     eventually("units on those that are left", || {
         a.are_spread(11, &["a", "c"]) && c.are_spread(11, &["a", "c"])
     });
-    payments.are_counted(&[&a, &c], "q");
+    payments.tally.are_counted(&[&a, &c], "q");
 
     // It comes back, with commits from before that.
     let b = site.join("b");
@@ -139,7 +97,7 @@ fn a_record_of_a_topic_counts_once_whichever_nodes_read_it() {
     a.cluster.leave();
     payments.write(50, 3);
     eventually("a has left", || a.cluster.has_left() && c.are_spread(11, &["b", "c"]));
-    payments.are_counted(&[&b, &c], "q");
+    payments.tally.are_counted(&[&b, &c], "q");
 }
 
 #[test]
@@ -150,18 +108,18 @@ fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records
     let (a, b) = (site.join("a"), site.join("b"));
     a.submit(READS);
     eventually("units on both", || [&a, &b].iter().all(|peer| peer.are_spread(11, &["a", "b"])));
-    payments.are_counted(&[&a, &b], "q");
+    payments.tally.are_counted(&[&a, &b], "q");
 
     site.bus.widen_topic("payments", 5);
     let more = "queries:\n      r: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE\n";
     b.submit(&READS.replace("queries:\n", more));
     eventually("units of more partitions", || [&a, &b].iter().all(|peer| peer.are_spread(13, &["a", "b"])));
     payments.write(50, 5);
-    payments.are_counted(&[&a, &b], "q");
+    payments.tally.are_counted(&[&a, &b], "q");
 
     for (changed, why) in [
         (READS.replace("n <> 13", "n <> 14"), "the operators above the key are other ones"),
-        (READS.replace("max_ahead: none", "max_ahead: 1h"), "would make other records of its topic"),
+        (READS.replace("max_ahead: none", "max_ahead: 1h"), "would make other records"),
         (READS.replace("[payments]", "[payments, others]"), "reads several topics"),
     ] {
         let d = site.join("d");
@@ -183,7 +141,7 @@ fn a_unit_whose_messages_were_deleted_says_so_and_goes_on_without_them_if_it_may
     payments.write(40, 3);
     let a = site.join("a");
     a.submit(READS);
-    payments.are_counted(&[&a], "q");
+    payments.tally.are_counted(&[&a], "q");
     drop(a);
     // Of the next messages the first of partition 0 goes before anybody has read it.
     let of = TopicPartition::new("payments", 0);
@@ -201,5 +159,5 @@ fn a_unit_whose_messages_were_deleted_says_so_and_goes_on_without_them_if_it_may
     let why = why().unwrap();
     assert!(why.contains("does not start") && why.contains("were deleted before they were read"), "{why}");
     a.submit(&READS.replace("topics:", "missing: skip\n    topics:"));
-    payments.are_counted(&[&a], "q");
+    payments.tally.are_counted(&[&a], "q");
 }

@@ -57,7 +57,7 @@ pub(crate) fn drain(who: &str, on: bool) -> Record {
 }
 
 pub(crate) fn spec(number: u64, partitions: u32, replicas: u32) -> Spec {
-    let stages = BTreeMap::from([(name("card"), Stage { partitions, replicas })]);
+    let stages = BTreeMap::from([(name("card"), Stage::new(partitions, replicas))]);
     Spec { job: name("fraud"), number, semantics: 1, stages, text: "name: fraud".to_owned() }
 }
 

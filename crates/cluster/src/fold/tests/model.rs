@@ -297,7 +297,7 @@ impl World {
         self.job += 1;
         let partitions = 1 << self.random.u32(0..5);
         let replicas = self.random.u32(0..2);
-        let stages = BTreeMap::from([(name("card"), Stage { partitions, replicas })]);
+        let stages = BTreeMap::from([(name("card"), Stage::new(partitions, replicas))]);
         let (number, text) = (self.job, String::new());
         self.send(Record::Spec(Spec { job: name("fraud"), number, semantics: 1, stages, text }));
     }

@@ -62,6 +62,8 @@ pub struct CheckedSource {
     /// What answers requests to a source that is a door (http), where the job file says so.
     pub reply: Option<Endpoint>,
     pub(crate) reply_name: Option<(String, Span)>,
+    /// The node of a cluster that reads it.
+    pub(crate) node: Option<Arc<str>>,
 }
 
 pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &Node) -> Option<CheckedSource> {
@@ -152,6 +154,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let by_time = check_order(context, &section, plugin.has_end(&options), time.as_ref());
     let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
+    let node = section.name("node").map(|(name, _)| name.into());
 
     let duplicates = match (&id, dedup) {
         (Some(Some(place)), Some(span)) => Some(Dedup { id: schema.fields()[*place].name.clone(), span }),
@@ -192,6 +195,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         declared_tasks,
         reply: None,
         reply_name,
+        node,
     })
 }
 

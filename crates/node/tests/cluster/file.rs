@@ -1,0 +1,195 @@
+//! Jobs whose sources are at a node: each record counts once, whatever becomes of that node and of the others.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// `PATH` is that of the file.
+const READS: &str = "
+name: j
+sources:
+  payments:
+    type: file
+    path: PATH
+    format: ndjson
+    node: b
+    follow: true
+    time: t
+    max_ahead: none
+    lateness: 1h
+    schema: { n: int64, t: timestamp(ms), card: string }
+operators:
+  some: { type: filter, input: payments, where: n <> 13 }
+  features:
+    type: metrics
+    input: some
+    partition_by: [card]
+    partitions: 8
+    queries:
+      q: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE
+sinks: { out: { type: 'null', input: features } }
+";
+
+/// A file that grows, and what of it has to count.
+struct Payments {
+    path: PathBuf,
+    next: i64,
+    tally: Tally,
+}
+
+impl Payments {
+    fn new(folder: &Path) -> Self {
+        let path = folder.join("payments.ndjson");
+        fs::write(&path, "").unwrap();
+        Self { path, next: 0, tally: Tally::default() }
+    }
+
+    fn job(&self) -> String {
+        READS.replace("PATH", self.path.to_str().unwrap())
+    }
+
+    /// Appends records, and some lines that are none.
+    fn write(&mut self, records: i64) {
+        let mut text = String::new();
+        for n in self.next..self.next + records {
+            text += &record(n);
+            self.tally.add(n);
+            if n % 10 == 9 {
+                text += "no record\n";
+            }
+        }
+        self.next += records;
+        let mut file = OpenOptions::new().append(true).open(&self.path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+}
+
+/// What is said of the unit that has the sources.
+fn explained(peer: &Peer) -> String {
+    let units = peer.cluster.view().snapshot(Some("j")).map(|said| said.units).unwrap_or_default();
+    let unit = units.into_iter().find(|unit| unit.stage == "payments");
+    unit.map(|unit| format!("{}{}", unit.explanation, unit.failure.unwrap_or_default())).unwrap_or_default()
+}
+
+#[test]
+fn a_file_is_read_at_the_node_that_the_job_names_and_a_record_counts_once() {
+    let site = Site::new();
+    let mut payments = Payments::new(site.folder.path());
+    payments.write(100);
+    let a = site.join("a");
+    a.submit(&payments.job());
+    eventually("the unit waits for its node", || explained(&a).contains("binds it to node b"));
+    eventually("the others are there", || a.are_spread(8, &["a"]));
+    let b = site.join("b");
+    payments.tally.are_counted(&[&a, &b], "q");
+    eventually("units on both", || a.are_spread(9, &["a", "b"]));
+
+    // It dies, in the middle of it, and again at once: what it reads waits, and nobody else has it.
+    let mut b = Some(b);
+    for _ in 0..3 {
+        payments.write(300);
+        drop(b.take());
+        payments.write(50);
+        b = Some(site.join("b"));
+        payments.write(50);
+    }
+    let b = b.unwrap();
+    payments.tally.are_counted(&[&a, &b], "q");
+
+    // Others come, and leave.
+    let c = site.join("c");
+    payments.write(100);
+    eventually("units on all", || c.are_spread(9, &["a", "b", "c"]));
+    drop(a);
+    payments.write(100);
+    payments.tally.are_counted(&[&b, &c], "q");
+
+    // It leaves in order, and has nobody to hand the unit over to.
+    b.cluster.leave();
+    payments.write(50);
+    eventually("b has left", || b.cluster.has_left());
+    drop(b);
+    eventually("nobody has the unit", || c.are_spread(8, &["c"]));
+    let b = site.join("b");
+    payments.tally.are_counted(&[&b, &c], "q");
+}
+
+#[test]
+fn a_job_that_reads_a_file_gets_new_queries_and_no_other_records() {
+    let site = Site::new();
+    let mut payments = Payments::new(site.folder.path());
+    let (a, b) = (site.join("a"), site.join("b"));
+    payments.write(100);
+    a.submit(&payments.job());
+    payments.tally.are_counted(&[&a, &b], "q");
+    let more = "queries:\n      r: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE\n";
+    a.submit(&payments.job().replace("queries:\n", more));
+    payments.write(100);
+    payments.tally.are_counted(&[&a, &b], "q");
+
+    for (from, to, why) in [
+        ("n <> 13", "n <> 14", "the operators above the key are other ones"),
+        ("max_ahead: none", "max_ahead: 1h", "would make other records"),
+        ("node: b", "", "names no node that reads it"),
+    ] {
+        let d = site.join("d");
+        let text = payments.job().replace(from, to);
+        let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(d.node.check_options()));
+        let mut failure = d.cluster.submit(&job.unwrap()).err();
+        eventually("it is refused", || {
+            failure = failure.take().or_else(|| d.cluster.failure());
+            failure.is_some()
+        });
+        let failure = failure.unwrap().to_string();
+        assert!(failure.contains(why), "{failure}");
+    }
+}
+
+#[test]
+fn a_file_that_ends_is_read_once_and_longer_later() {
+    let site = Site::new();
+    let mut payments = Payments::new(site.folder.path());
+    payments.write(100);
+    let job = payments.job().replace("follow: true", "");
+    let (a, b) = (site.join("a"), site.join("b"));
+    a.submit(&job);
+    payments.tally.are_counted(&[&a, &b], "q");
+    let is_done = || {
+        let units = b.cluster.view().snapshot(Some("j")).unwrap().units;
+        units.iter().any(|unit| unit.stage == "payments" && unit.report.is_some())
+    };
+    eventually("the unit has a report", is_done);
+    std::thread::sleep(Duration::from_millis(100));
+    payments.write(100);
+    // The node looks again when it starts.
+    drop(b);
+    let b = site.join("b");
+    payments.tally.are_counted(&[&a, &b], "q");
+}
+
+#[test]
+fn a_unit_of_a_file_does_not_begin_anew_without_its_folder_and_moves_with_it() {
+    let site = Site::new();
+    let mut payments = Payments::new(site.folder.path());
+    let (a, b) = (site.join("a"), site.join("b"));
+    payments.write(100);
+    a.submit(&payments.job());
+    payments.tally.are_counted(&[&a, &b], "q");
+    drop(b);
+    let folder = |node: &str| site.folder.path().join(node).join("jobs/j/units/payments");
+    let aside = site.folder.path().join("aside");
+    fs::rename(folder("b"), &aside).unwrap();
+    payments.write(100);
+    let b = site.join("b");
+    eventually("it is refused", || explained(&a).contains("was read before") || explained(&b).contains("was read before"));
+
+    // Its folder comes to another node, which the job names then.
+    a.submit(&payments.job().replace("node: b", "node: a"));
+    eventually("the unit is at a", || explained(&a).contains("binds it to node a"));
+    eventually("it is refused there, too", || explained(&a).contains("was read before"));
+    fs::remove_dir_all(folder("a")).unwrap();
+    fs::rename(&aside, folder("a")).unwrap();
+    payments.tally.are_counted(&[&a, &b], "q");
+}
