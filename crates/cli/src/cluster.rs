@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use thalweg_cluster::control::{Name, Text};
 use thalweg_node::cluster::{
-    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorEvent, DoorOptions, MemberOptions,
-    Reads, SnapshotOptions, Snapshots, StageCut, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
+    CarrierOptions, Cluster, ClusterAddress, ClusterOptions, DoorEvent, DoorOptions, MemberOptions, Reads,
+    SnapshotOptions, Snapshots, StageCut, UnitOptions, control_topic, cut_for, reply_topic, stage_topic,
 };
 use thalweg_node::{CheckedJob, Node};
 use thalweg_types::{Class, Error};

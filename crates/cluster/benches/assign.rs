@@ -47,9 +47,10 @@ impl Cluster {
         for node in 0..nodes {
             cluster.join(node);
         }
-        let stages = stages.iter().enumerate().map(|(number, partitions)| {
-            (name(&format!("stage-{number}")), Stage::new(*partitions, 0))
-        });
+        let stages = stages
+            .iter()
+            .enumerate()
+            .map(|(number, partitions)| (name(&format!("stage-{number}")), Stage::new(*partitions, 0)));
         let (job, text) = (name("fraud"), String::new());
         cluster.add(Record::Spec(Spec { job, number: 1, semantics: 1, stages: stages.collect(), text }));
         cluster

@@ -215,9 +215,7 @@ impl Unit {
 
     /// Whether its sources have ended, and nothing is left to do.
     pub(super) fn is_done(&self) -> bool {
-        self.has_sources
-            && self.job.state() == JobState::Done
-            && !self.counts.has_met.load(Ordering::Relaxed)
+        self.has_sources && self.job.state() == JobState::Done && !self.counts.has_met.load(Ordering::Relaxed)
     }
 
     /// Whether it has read all that it may, as it is known now.

@@ -183,7 +183,9 @@ fn a_unit_of_a_file_does_not_begin_anew_without_its_folder_and_moves_with_it() {
     fs::rename(folder("b"), &aside).unwrap();
     payments.write(100);
     let b = site.join("b");
-    eventually("it is refused", || explained(&a).contains("was read before") || explained(&b).contains("was read before"));
+    eventually("it is refused", || {
+        explained(&a).contains("was read before") || explained(&b).contains("was read before")
+    });
 
     // Its folder comes to another node, which the job names then.
     a.submit(&payments.job().replace("node: b", "node: a"));

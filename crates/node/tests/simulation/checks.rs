@@ -24,7 +24,7 @@ use thalweg_types::{Error, Micros};
 
 use crate::collect::Collected;
 use crate::waiting::eventually;
-use crate::world::World;
+use crate::world::{Enters, World};
 
 /// Partitions of each stage.
 const PARTITIONS: i32 = 2;
@@ -69,12 +69,14 @@ fn records(world: &mut World, counted: &BTreeSet<i64>) {
     for n in world.answers.keys() {
         assert!(counted.contains(n), "seed {seed}: record {n} was answered, and is not in the log");
     }
-    if world.reads_topic() {
+    if world.enters() != Enters::Doors {
+        let enters = world.enters();
         assert!(
             counted.iter().copied().eq(0..world.written()),
-            "seed {seed}: each record of the topic counts"
+            "seed {seed}: each record of the {enters:?} counts"
         );
-        world.counts.read += counted.len() as u64;
+        let count = if enters == Enters::Topic { &mut world.counts.read } else { &mut world.counts.filed };
+        *count += counted.len() as u64;
     }
     for n in &world.unsent {
         assert!(
@@ -238,7 +240,7 @@ impl Reference {
         });
         let cycle = CycleSettings { every: Some(Duration::from_secs(3_600)), bytes: None, records: None };
         let options = UnitOptions { cycle, ..UnitOptions::default() };
-        let first = usize::from(world.reads_topic());
+        let first = usize::from(world.enters() != Enters::Doors);
         for (place, topic) in topics.iter().enumerate() {
             let carrier = carrier.clone().filter(|_| place == 0);
             let bus = Arc::clone(&shared) as _;

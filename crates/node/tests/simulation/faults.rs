@@ -69,6 +69,8 @@ pub(crate) struct Counts {
     pub(crate) unsent: u64,
     /// Records of a topic that were recounted.
     pub(crate) read: u64,
+    /// And of files.
+    pub(crate) filed: u64,
     /// Answers and rows of the next stage that were compared.
     pub(crate) compared: u64,
     pub(crate) rows: u64,
@@ -97,6 +99,7 @@ impl Counts {
             (&mut self.unsent, other.unsent),
             (&mut self.compared, other.compared),
             (&mut self.read, other.read),
+            (&mut self.filed, other.filed),
             (&mut self.rows, other.rows),
             (&mut self.duplicates, other.duplicates),
             (&mut self.gaps, other.gaps),
@@ -110,11 +113,12 @@ impl Counts {
     /// Each checker has had something to check.
     pub(crate) fn assert_checked(&self) {
         let counts = [self.steps, self.deliveries, self.records, self.answered];
-        let checked = [self.compared, self.read, self.rows, self.folds];
+        let checked = [self.compared, self.read, self.filed, self.rows, self.folds];
         assert!(
             counts.iter().chain(&checked).all(|count| *count > 0),
             "a checker had nothing to check: {self:?}"
         );
-        assert!(self.answered > (self.records - self.read) / 3, "clients hear too little: {self:?}");
+        let asked = self.records - self.read - self.filed;
+        assert!(self.answered > asked / 3, "clients hear too little: {self:?}");
     }
 }

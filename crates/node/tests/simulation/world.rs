@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use thalweg_cluster::control::{Name, Text};
+use thalweg_cluster::frame::Frame;
+use thalweg_cluster::positions::{Through, Verdict};
 use thalweg_connect::source::kafka::KafkaPlugin;
 use thalweg_connect::{Replies, Unanswered};
 use thalweg_flow::{Clock as _, CycleSettings, ManualClock};
@@ -67,9 +69,21 @@ sinks: { out: { type: 'null', input: features } }
 
 const SHOPS: &str = "      shops: SELECT count(*) AS c, sum(n) AS s, sum(amount) AS a FROM records GROUP BY shop OVER INFINITE";
 
-/// Records come by a topic of others, and not by doors.
+/// How records come.
 const HTTP: &str = "type: http";
 const TOPIC: &str = "type: kafka\n    brokers: nowhere:1\n    topics: [records]";
+const FILE: &str =
+    "type: file\n    format: ndjson\n    follow: true\n    poll: 1ms\n    node: n0\n    path: ";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enters {
+    /// Clients send them to any node.
+    Doors,
+    /// By a topic of others, which is a stage before those of the keys.
+    Topic,
+    /// By a file at the first node, which is such a stage, too.
+    File,
+}
 
 /// Partitions of that topic.
 const READ: i32 = 3;
@@ -150,21 +164,26 @@ impl World {
         bus.gate();
         bus.set_time(BEGIN / MILLISECOND);
         bus.make_topic("records", READ);
-        let job = match rng.u8(0..6) {
+        let memory = std::path::Path::new("/dev/shm");
+        let folder = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory).unwrap(),
+            false => tempfile::tempdir().unwrap(),
+        };
+        let path = folder.path().join("records.ndjson");
+        std::fs::write(&path, "").unwrap();
+        let file = format!("{FILE}{}", path.display());
+        let job = match rng.u8(0..8) {
             0 => JOB.replace("KEYS", ONE).replace("SHOPS\n", ""),
             1 => JOB.replace("KEYS", ONE).replace("SHOPS\n", "").replace(HTTP, TOPIC),
             2 => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS).replace(HTTP, TOPIC),
-            3 => JOB
+            3 => JOB.replace("KEYS", ONE).replace("SHOPS\n", "").replace(HTTP, &file),
+            4 => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS).replace(HTTP, &file),
+            5 => JOB
                 .replace("KEYS", ONE)
                 .replace("SHOPS", NEXT)
                 .replace("input: features }", "input: shops }")
                 .replace("lateness: 2s", "lateness: 2s\n    reply: shops"),
             _ => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS),
-        };
-        let memory = std::path::Path::new("/dev/shm");
-        let folder = match memory.is_dir() {
-            true => tempfile::tempdir_in(memory).unwrap(),
-            false => tempfile::tempdir().unwrap(),
         };
         let cycle = Duration::from_millis(rng.u64(100..2_000));
         let mut world = Self {
@@ -205,14 +224,27 @@ impl World {
         }
     }
 
-    /// Whether records come by a topic of others, which is a stage before those.
-    pub(crate) fn reads_topic(&self) -> bool {
-        self.job.contains(TOPIC)
+    pub(crate) fn enters(&self) -> Enters {
+        match (self.job.contains(TOPIC), self.job.contains(FILE)) {
+            (true, _) => Enters::Topic,
+            (_, true) => Enters::File,
+            _ => Enters::Doors,
+        }
+    }
+
+    /// Whether the run is a function of its seed: a file is looked at in the time of the machine.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.enters() != Enters::File
     }
 
     /// How many units there are.
     fn units(&self) -> usize {
-        2 * self.topics().len() + if self.reads_topic() { READ as usize } else { 0 }
+        let before = match self.enters() {
+            Enters::Doors => 0,
+            Enters::Topic => READ as usize,
+            Enters::File => 1,
+        };
+        before + 2 * self.topics().len()
     }
 
     /// How many records have been written, or given to nodes.
@@ -405,6 +437,21 @@ impl World {
         (body, records)
     }
 
+    /// Has some records come.
+    fn let_come(&mut self) {
+        match self.enters() {
+            Enters::Doors => self.ask(),
+            Enters::Topic => self.write(),
+            Enters::File => {
+                use std::io::Write as _;
+                let (body, _) = self.some_records();
+                let path = self.folder.path().join("records.ndjson");
+                let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+                file.write_all(body.as_bytes()).unwrap();
+            }
+        }
+    }
+
     /// Writes some records to the topic, a message.
     fn write(&mut self) {
         let (body, _) = self.some_records();
@@ -538,7 +585,9 @@ impl World {
             }
             Fault::Kill | Fault::Lose => {
                 self.kill(index);
-                if fault == Fault::Lose {
+                // What is lost with the node that has the file nobody can make again.
+                let is_lost = fault == Fault::Lose && (index > 0 || self.enters() != Enters::File);
+                if is_lost {
                     std::fs::remove_dir_all(self.folder.path().join(&self.peers[index].name)).unwrap();
                 }
                 // Some are back before anybody has missed them, and go on from their own commits.
@@ -581,6 +630,10 @@ impl World {
                 }
                 if live.cluster.has_left() {
                     self.kill(index);
+                    // The file is there, and nowhere else.
+                    if index == 0 && self.enters() == Enters::File {
+                        self.peers[index].again = Some(self.now + SECOND);
+                    }
                 }
             }
         }
@@ -590,6 +643,7 @@ impl World {
     pub(crate) fn run(&mut self) {
         let mut plan = plan(&mut self.rng, FAULTS.0, FAULTS.1);
         plan.reverse();
+        let start = Instant::now();
         let mut quiet_since = None;
         let mut next_record = SECOND;
         let mut looked = -SECOND;
@@ -598,6 +652,9 @@ impl World {
                 looked = self.now;
                 self.look();
                 self.hear();
+                if self.enters() == Enters::File {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 let is_quiet = self.now > LAST_RECORD && plan.is_empty() && self.is_quiet();
                 match quiet_since {
                     _ if !is_quiet => quiet_since = None,
@@ -613,7 +670,7 @@ impl World {
                         }
                     }
                 }
-                if self.now > LIMIT {
+                if self.now > LIMIT && (self.is_repeatable() || start.elapsed() > crate::waiting::LIMIT) {
                     panic!("seed {}: no rest: {}", self.seed, self.shown());
                 }
             }
@@ -624,10 +681,7 @@ impl World {
             }
             if self.now >= next_record && self.now < LAST_RECORD {
                 next_record = self.now + self.rng.i64(20..300) * MILLISECOND;
-                match self.reads_topic() {
-                    true => self.write(),
-                    false => self.ask(),
-                }
+                self.let_come();
             }
             let mut moves = self.moves();
             if moves.is_empty() || self.rng.u8(0..40) == 0 {
@@ -664,7 +718,29 @@ impl World {
                 .iter()
                 .all(|peer| peer.again.is_none() && peer.stalled <= self.now && peer.cut.is_none())
             && live.iter().all(is_settled)
-            && self.actives().is_some_and(|units| units.values().all(|lag| *lag == Some(0)))
+            && self.actives().is_some_and(|units| {
+                let is_read = |(_, lag): (&(String, String), &Option<u64>)| *lag == Some(0);
+                let mut logs =
+                    units.iter().filter(|((stage, _), _)| stage != "records" || self.is_repeatable());
+                logs.all(is_read)
+            })
+            && (self.is_repeatable() || self.taken() == self.next_record)
+    }
+
+    /// How many records count in the first stage that reads a log.
+    fn taken(&self) -> i64 {
+        let mut taken = 0;
+        for partition in 0..2 {
+            let mut through = Through::default();
+            for stored in self.bus.committed(&TopicPartition::new(self.topics()[0], partition)) {
+                let Ok(Frame::Rows(frame)) = Frame::parse(stored.value.as_deref().unwrap()) else { continue };
+                let marks = &frame.places.marks;
+                if let Verdict::From(first) = through.take(frame.head.origin, frame.head.after, marks) {
+                    taken += marks.len() - first;
+                }
+            }
+        }
+        taken as i64
     }
 
     /// The lag of each unit at the node that has it; `None` where one has none, or several.
