@@ -6,6 +6,7 @@
 //!
 //! * [`nodes`]: processes, and what the cluster says of itself.
 //! * [`client`]: payments with ids, which are sent again until they are answered; their recount.
+//! * [`topics`]: from a topic to a topic, beside Kafka Streams.
 //! * [`throughput`], [`latency`], [`faults`], [`restore`]: the parts.
 
 mod client;
@@ -15,6 +16,7 @@ mod nodes;
 mod restore;
 mod smoke;
 mod throughput;
+mod topics;
 
 use anyhow::Result;
 
@@ -30,11 +32,14 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["throughput", "latency", "faults", "restore"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["topics", "throughput", "latency", "faults", "restore"])]
     only: Vec<String>,
     /// Payments of which records a second are measured
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
+    /// Payments that Kafka Streams gets
+    #[arg(long, default_value_t = 200_000)]
+    peer_records: u64,
     /// Runs of each configuration of the throughput, in turns; the median counts
     #[arg(long, default_value_t = 3)]
     repeat: usize,
@@ -85,9 +90,12 @@ const RELEASE: Release = Release::Newest;
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = project::thalweg(Profile::Release)?;
-    let broker = Broker::start(RELEASE, &project::scratch("bench-cluster")?)?;
     let mut report = Report::new("cluster", "One job on several nodes").of_parts(&options.only);
     report.say("One broker of Kafka with one copy of everything; it, all nodes and the clients share the cores of the machine. Stages have 8 partitions; nodes have data directories and commit every 10 s.");
+    if options.wants("topics") {
+        topics::table(options, &binary, &mut report)?;
+    }
+    let broker = Broker::start(RELEASE, &project::scratch("bench-cluster")?)?;
     if options.wants("throughput") {
         throughput::table(options, &binary, &broker, &mut report)?;
     }

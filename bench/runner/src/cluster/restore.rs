@@ -8,10 +8,13 @@ use anyhow::{Context, Result, ensure};
 use super::Options;
 use super::client::Payments;
 use super::nodes::{Nodes, job};
+use crate::plot::{Chart, Series};
 use crate::report::{Report, Table, count, times};
 use thalweg_harness::service::kafka::Broker;
 
 const CARDS: u64 = 100_000;
+
+const MIB: f64 = 1_048_576.0;
 
 /// What a restart came to.
 pub(super) struct Restore {
@@ -34,10 +37,13 @@ pub(super) fn table(options: &Options, binary: &Path, broker: &Broker, report: &
         "without",
         "payments read in a second",
     ]);
+    let [mut by_data, mut by_log] = [Vec::new(), Vec::new()];
     for history in &options.histories {
         let history = options.fewer(*history);
         let found = measure(binary, broker, history).with_context(|| format!("{history} payments"))?;
         let (with, without) = (found.with_data.as_secs_f64(), found.without_data.as_secs_f64());
+        by_data.push((found.bytes as f64 / MIB, with));
+        by_log.push((found.bytes as f64 / MIB, without));
         table.row([
             count(history as f64),
             format!("{} B", count(found.bytes as f64)),
@@ -48,7 +54,17 @@ pub(super) fn table(options: &Options, binary: &Path, broker: &Broker, report: &
         ]);
     }
     report.table(&table);
-    Ok(())
+    let chart = Chart {
+        title: "Time until a node answers for all its keys".to_owned(),
+        x: "data directory, MiB".to_owned(),
+        y: "seconds".to_owned(),
+        log_x: true,
+        series: vec![
+            Series { name: "with its data".to_owned(), points: by_data },
+            Series { name: "without, from its log".to_owned(), points: by_log },
+        ],
+    };
+    report.picture("cluster-restore.svg", &chart.title, &chart.svg())
 }
 
 pub(super) fn measure(binary: &Path, broker: &Broker, history: u64) -> Result<Restore> {

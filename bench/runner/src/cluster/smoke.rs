@@ -4,7 +4,9 @@ use anyhow::{Result, ensure};
 
 use super::client::Mismatch;
 use super::faults::{self, Fault};
+use super::topics::{System, Work};
 use super::{latency, restore};
+use crate::kafka::cluster::{Cluster, missing};
 use thalweg_harness::Tally;
 use thalweg_harness::project::{self, Profile};
 use thalweg_harness::service::Found;
@@ -18,6 +20,17 @@ pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let binary = project::thalweg(Profile::Dev)?;
     let folder = tempfile::tempdir()?;
     let broker = Broker::start(super::RELEASE, folder.path())?;
+    if let Some(reason) = missing()? {
+        tally.skip(format!("cluster: from a topic to a topic: {reason}"));
+    } else {
+        let folder = tempfile::tempdir()?;
+        let cluster = Cluster::start(folder.path())?;
+        let outcome = Work::make(&binary, &cluster, 2_000).and_then(|work| {
+            work.measure(System::Ours(2), "topics")?;
+            Ok(())
+        });
+        tally.check("cluster: every payment of a topic is answered once to another, by two nodes", outcome);
+    }
     let outcome = latency::measure(&binary, &broker, &["card", "shop"], 100, 1).and_then(|run| {
         ensure!(run.latencies.len() == 100, "{} answers are measured of 100", run.latencies.len());
         Ok(())

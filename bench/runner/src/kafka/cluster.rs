@@ -13,26 +13,26 @@ use thalweg_harness::project;
 use thalweg_harness::service::Found;
 use thalweg_harness::service::kafka::{self, Broker, Release};
 
-pub(super) const RELEASE: Release = Release::Newest;
+pub(crate) const RELEASE: Release = Release::Newest;
 
 /// A broker, and a folder for all that runs with it.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     broker: Broker,
     folder: PathBuf,
 }
 
 /// What a topic of answers comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Digest {
-    pub(super) answers: u64,
-    pub(super) digest: String,
+pub(crate) struct Digest {
+    pub(crate) answers: u64,
+    pub(crate) digest: String,
 }
 
 /// Why there is no broker to be had here, if so.
 ///
 /// # Errors
 /// Where what is there cannot be used.
-pub(super) fn missing() -> Result<Option<String>> {
+pub(crate) fn missing() -> Result<Option<String>> {
     if !project::has("java") {
         return Ok(Some("no java on the path".to_owned()));
     }
@@ -46,7 +46,7 @@ pub(super) fn missing() -> Result<Option<String>> {
 }
 
 /// A program of the peer Kafka Streams, on the cores of all.
-pub(super) fn streams(program: &str) -> Command {
+pub(crate) fn streams(program: &str) -> Command {
     let mut command = pinned(Some(CORES), &project::root().join("bench/peers/kafka-streams/run.sh"));
     command.arg(program);
     command
@@ -54,28 +54,32 @@ pub(super) fn streams(program: &str) -> Command {
 
 impl Cluster {
     /// Starts a broker whose files are below `folder`.
-    pub(super) fn start(folder: &Path) -> Result<Self> {
+    pub(crate) fn start(folder: &Path) -> Result<Self> {
         if let Some(reason) = missing()? {
             bail!("no Kafka: {reason}");
         }
         Ok(Self { broker: Broker::start(RELEASE, folder)?, folder: folder.to_owned() })
     }
 
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    pub(crate) fn address(&self) -> String {
         self.broker.address()
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// What the broker has used so far.
-    pub(super) fn used(&self) -> Result<Counters> {
+    pub(crate) fn used(&self) -> Result<Counters> {
         Counters::of(self.broker.id().context("the broker runs")?)
     }
 
     /// Makes a topic with the payments of a file, the card as its key, and empty topics for answers.
-    pub(super) fn load(&self, topic: &str, input: &Path, answers: &[String]) -> Result<()> {
+    pub(crate) fn load(&self, topic: &str, input: &Path, answers: &[String]) -> Result<()> {
         let mut command = streams("load");
         command.args(["--bootstrap", &self.address(), "--topic", topic, "--input"]).arg(input);
         command.args(["--answers", &answers.join(","), "--partitions", &PARTITIONS.to_string()]);
@@ -83,12 +87,12 @@ impl Cluster {
     }
 
     /// Makes a topic that keeps everything.
-    pub(super) fn make(&self, topic: &str) -> Result<()> {
+    pub(crate) fn make(&self, topic: &str) -> Result<()> {
         self.broker.create_topic(topic, PARTITIONS, &["retention.ms=-1"])
     }
 
     /// Reads all answers of a topic.
-    pub(super) fn digest(&self, topic: &str) -> Result<Digest> {
+    pub(crate) fn digest(&self, topic: &str) -> Result<Digest> {
         let mut command = streams("digest");
         command.args(["--bootstrap", &self.address(), "--topic", topic]);
         let figures = process::run(command)?.figures("digest")?;

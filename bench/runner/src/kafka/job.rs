@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-const QUERY: &str =
+pub(crate) const QUERY: &str =
     "SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 60 MINUTES";
 
 fn schema() -> Value {
@@ -33,7 +33,7 @@ pub(super) fn arriving_source(brokers: &str, topic: &str) -> Value {
 }
 
 /// What comes to the topic.
-pub(super) fn live_source(brokers: &str, topic: &str) -> Value {
+pub(crate) fn live_source(brokers: &str, topic: &str) -> Value {
     json!({
         "type": "kafka",
         "brokers": [brokers],
@@ -50,7 +50,7 @@ pub(super) fn file_sink(output: &Path) -> Value {
 }
 
 /// `delivery` is `positions` or `transactions`.
-pub(super) fn topic_sink(brokers: &str, topic: &str, delivery: &str) -> Value {
+pub(crate) fn topic_sink(brokers: &str, topic: &str, delivery: &str) -> Value {
     json!({
         "type": "kafka",
         "input": "features",

@@ -11,8 +11,8 @@
 //! * [`latency`], [`client`]: records on a fixed schedule.
 
 mod client;
-mod cluster;
-mod job;
+pub(crate) mod cluster;
+pub(crate) mod job;
 mod latency;
 mod peers;
 mod smoke;

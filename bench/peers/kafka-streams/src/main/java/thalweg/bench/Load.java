@@ -14,11 +14,13 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Writes a CSV file of payments to a topic: one message for each record, the card as its key and the line as its
- * value. Makes that topic and those for answers, whose names have commas between them.
+ * value. Makes that topic and those for answers, whose names have commas between them, where they are missing.
  *
  * <p>All records of a card are in one partition, in the order of the file, so each partition is in the order of time.
  */
@@ -80,19 +82,26 @@ public final class Load {
                 Locale.ROOT, "load records=%d seconds=%.3f rate=%.0f%n", records, seconds, records / seconds);
     }
 
-    /** Topics of which nothing is deleted: answers have the time of their payments, which may be long ago. */
+    /** Makes those that are missing. Nothing is deleted of them: answers have the time of their payments, which may be long ago. */
     private static void makeTopics(String bootstrap, List<String> names, int partitions)
             throws ExecutionException, InterruptedException {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
-            admin.createTopics(
-                            names.stream()
-                                    .map(
-                                            name ->
-                                                    new NewTopic(name, Optional.of(partitions), Optional.empty())
-                                                            .configs(Map.of("retention.ms", "-1")))
-                                    .toList())
-                    .all()
-                    .get();
+            List<NewTopic> topics =
+                    names.stream()
+                            .map(
+                                    name ->
+                                            new NewTopic(name, Optional.of(partitions), Optional.empty())
+                                                    .configs(Map.of("retention.ms", "-1")))
+                            .toList();
+            for (KafkaFuture<Void> made : admin.createTopics(topics).values().values()) {
+                try {
+                    made.get();
+                } catch (ExecutionException error) {
+                    if (!(error.getCause() instanceof TopicExistsException)) {
+                        throw error;
+                    }
+                }
+            }
         }
     }
 }

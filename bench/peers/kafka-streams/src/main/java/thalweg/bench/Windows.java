@@ -61,7 +61,8 @@ import org.apache.kafka.streams.state.WindowStore;
  *       first thing that such a store has. Its cost grows with the square of the rate.
  * </ul>
  *
- * <p>{@code --how rows} is what one writes by hand instead; see {@link Rows}.
+ * <p>{@code --how rows} is what one writes by hand instead; see {@link Rows}. With {@code --count 0} it runs until it is
+ * killed; instances with the same {@code --application} share the partitions.
  */
 public final class Windows {
 
@@ -91,6 +92,8 @@ public final class Windows {
         defaults.put("--cache", "10485760");
         defaults.put("--commit-ms", "1000");
         defaults.put("--guarantee", "at_least_once");
+        // One of its own for each run: it begins with the first record, and with empty stores.
+        defaults.put("--application", "windows-" + ProcessHandle.current().pid());
         Options options = Options.parse("windows", defaults, args);
 
         long count = options.number("--count");
@@ -106,6 +109,9 @@ public final class Windows {
         double startup = (System.currentTimeMillis() - ManagementFactory.getRuntimeMXBean().getStartTime()) / 1e3;
         long started = System.nanoTime();
         streams.start();
+        if (count == 0) {
+            Thread.currentThread().join();
+        }
         await(all);
         double active = (System.nanoTime() - firstNanos) / 1e9;
         // Closing writes what the caches hold, waits until the broker has all of it, and commits.
@@ -243,8 +249,7 @@ public final class Windows {
 
     private static Properties settings(Options options) {
         Properties settings = new Properties();
-        // One of its own for each run: it begins with the first record, and with empty stores.
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "windows-" + ProcessHandle.current().pid());
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, options.text("--application"));
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, options.text("--bootstrap"));
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, (int) options.number("--threads"));
         settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getProperty("java.io.tmpdir"));
