@@ -50,7 +50,12 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_thalweg")), args)
+    }
+
+    /// The same for another program.
+    fn command_of(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .current_dir(self.path())

@@ -6,7 +6,7 @@
 //! * `writing`: one client, while a job writes to topics.
 //! * `copies`: one client, while a job writes to topics, and each of three brokers goes away.
 //! * `paying`: the client of those two.
-//! * `reading`: a job that reads a topic of others, while nodes are killed and leave.
+//! * `reading`: a job that reads a topic of others, or a file at a node, while nodes are killed and leave.
 //! * `disturbed`: many clients while nodes and the broker are killed, paused and cut off, and lose their data; recounted in the end.
 
 #[cfg(target_os = "linux")]
@@ -24,7 +24,7 @@ mod writing;
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -98,19 +98,29 @@ struct Node {
 impl Node {
     /// Of a cluster that has as many copies as brokers are named, with commas between them.
     fn start(place: &Place, brokers: &str, prefix: &str, name: &str, port: u16) -> Self {
+        Self::of(place.command(&[]), place, (brokers, prefix), name, port)
+    }
+
+    /// The same, of a program that has no arguments yet; brokers come with the prefix.
+    fn of(program: Command, place: &Place, cluster: (&str, &str), name: &str, port: u16) -> Self {
+        let (brokers, prefix) = cluster;
         let copies = brokers.split(',').count();
         let address = format!("kafka://{brokers}?replication={copies}&prefix={prefix}");
-        Self::with(place, &["--cluster", &address, "--node", name, "--host-id", name], name, port)
+        Self::with(program, place, &["--cluster", &address, "--node", name, "--host-id", name], name, port)
     }
 
     /// The job on one node, without a cluster.
     fn alone(place: &Place, name: &str, port: u16) -> Self {
-        Self::with(place, &[], name, port)
+        Self::with(place.command(&[]), place, &[], name, port)
     }
 
-    fn with(place: &Place, args: &[&str], name: &str, port: u16) -> Self {
-        let mut command = place.command(&["run", "job.yaml"]);
-        command.args(args).args(["--listen", &port.to_string(), "--data-dir", name]);
+    fn with(mut command: Command, place: &Place, args: &[&str], name: &str, port: u16) -> Self {
+        command.args(["run", "job.yaml"]).args(args).args([
+            "--listen",
+            &port.to_string(),
+            "--data-dir",
+            name,
+        ]);
         let log = format!("{name}.log");
         let file = std::fs::File::options().create(true).append(true).open(place.path().join(&log));
         command.stderr(file.expect("a log")).stdout(Stdio::null());

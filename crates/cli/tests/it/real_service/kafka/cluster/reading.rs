@@ -1,7 +1,10 @@
-//! A job that reads a topic of others on three nodes and writes to another one, while nodes are killed, leave and come back: each
-//! message has counted once.
+//! A job that reads a topic of others, or a file at one of three nodes, and writes to a topic, while nodes are killed, leave and come
+//! back: each record has counted once.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
 
 use super::super::{Place, broker, fill, read, read_all, topic};
 use super::paying::{Cluster, QUERIES};
@@ -11,40 +14,77 @@ use super::{job_reading, sink, writing_to};
 const SOME: u64 = 200;
 const ROUNDS: u64 = 8;
 
-fn job(name: &str, from: &str, to: &str) -> String {
-    let brokers = broker();
-    let source = format!(
-        "type: kafka, brokers: {brokers:?}, topics: [{from}], lateness: 1h, \
-         schema: {{ tx: string, ts: timestamp(ms), card: string, shop: string }}"
-    );
-    writing_to(&job_reading(name, &source, &QUERIES), &sink(&brokers, "once", to, "transactions"))
+/// From where the job reads.
+enum From {
+    /// A topic of others, which the nodes divide.
+    Topic(String),
+    /// A file at the node `b`.
+    File(PathBuf),
 }
 
-/// Keys decide the partition, so every card is in one of them, and shops are in all.
-fn payments(from: u64) -> String {
-    let payment = |number: u64| {
-        let (card, shop) = (number % 17, number % 5);
-        format!(
-            "c{card}\t{{\"tx\":\"t{number}\",\"ts\":1700000000000,\"card\":\"c{card}\",\"shop\":\"s{shop}\"}}\n"
-        )
-    };
-    (from..from + SOME).map(payment).collect()
+impl From {
+    fn source(&self) -> String {
+        match self {
+            Self::Topic(topic) => format!("type: kafka, brokers: {:?}, topics: [{topic}]", broker()),
+            Self::File(path) => {
+                format!("type: file, path: {path:?}, format: ndjson, follow: true, node: b")
+            }
+        }
+    }
+
+    /// Writes the payments from a number on. Keys decide the partition, so every card is in one of them, and shops are in all.
+    fn write(&self, from: u64) {
+        let payment = |number: u64| {
+            let (card, shop) = (number % 17, number % 5);
+            let payment = format!(
+                "{{\"tx\":\"t{number}\",\"ts\":1700000000000,\"card\":\"c{card}\",\"shop\":\"s{shop}\"}}\n"
+            );
+            if matches!(self, Self::Topic(_)) { format!("c{card}\t{payment}") } else { payment }
+        };
+        let payments: String = (from..from + SOME).map(payment).collect();
+        match self {
+            Self::Topic(topic) => fill(topic, &payments),
+            Self::File(path) => {
+                let mut file = File::options().create(true).append(true).open(path).expect("a file");
+                file.write_all(payments.as_bytes()).expect("it is written");
+            }
+        }
+    }
+}
+
+fn job(name: &str, from: &From, to: &str) -> String {
+    let source = format!(
+        "{}, lateness: 1h, schema: {{ tx: string, ts: timestamp(ms), card: string, shop: string }}",
+        from.source()
+    );
+    writing_to(&job_reading(name, &source, &QUERIES), &sink(&broker(), "once", to, "transactions"))
 }
 
 #[test]
 #[ignore = "needs Kafka"]
 fn a_message_of_a_topic_counts_once_whichever_nodes_read_it() {
-    let (from, to) = (topic("payments", &[]), topic("counted", &[]));
-    let name = format!("reading{}", std::process::id());
-    let place = Place::with(&[("job.yaml", &job(&name, &from, &to))]);
-    let prefix = format!("reading-{}", std::process::id());
-    fill(&from, &payments(0));
-    let mut cluster = Cluster::new(&place, broker(), prefix, name);
+    counts_once(|_| From::Topic(topic("payments", &[])), "reading");
+}
+
+#[test]
+#[ignore = "needs Kafka"]
+fn a_line_of_a_file_counts_once_whatever_becomes_of_its_node() {
+    counts_once(|place| From::File(place.path().join("payments.ndjson")), "filed");
+}
+
+fn counts_once(from: impl FnOnce(&Place) -> From, name: &str) {
+    let to = topic("counted", &[]);
+    let name = format!("{name}{}", std::process::id());
+    let place = Place::with(&[]);
+    let from = from(&place);
+    from.write(0);
+    place.write("job.yaml", job(&name, &from, &to).as_bytes());
+    let mut cluster = Cluster::new(&place, broker(), name.clone(), name);
     ["a", "b", "c"].into_iter().for_each(|name| cluster.start(name));
     ["a", "b", "c"].into_iter().for_each(|name| cluster.await_ready(name));
     ["b", "c"].into_iter().for_each(|name| cluster.await_units(name));
     for round in 1..ROUNDS {
-        fill(&from, &payments(round * SOME));
+        from.write(round * SOME);
         match round {
             1 => cluster.kill("b"),
             3 => cluster.start("b"),

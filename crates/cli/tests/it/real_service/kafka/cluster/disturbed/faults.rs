@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,9 @@ pub(super) struct Scene {
     broker: Broker,
     job: String,
     place: Place,
+    /// Another build of the program, which every other process is of.
+    other: Option<PathBuf>,
+    launches: usize,
 }
 
 impl Scene {
@@ -143,7 +147,8 @@ impl Scene {
             run(tool_at(&broker.address(), TOPICS, &arguments));
         }
         let way = broker.way().expect("a way");
-        let mut scene = Self { nodes: BTreeMap::new(), way, broker, job, place };
+        let other = std::env::var_os("THALWEG_OTHER").map(PathBuf::from);
+        let mut scene = Self { nodes: BTreeMap::new(), way, broker, job, place, other, launches: 0 };
         for name in NAMES {
             scene.launch(name, lasting_port());
         }
@@ -181,8 +186,13 @@ impl Scene {
     fn launch(&mut self, name: &'static str, port: u16) {
         let by_the_way = format!("127.0.0.1:{}", self.way.port());
         let broker = if name == BY_THE_WAY { by_the_way } else { self.broker.address() };
-        let node = Node::start(&self.place, &broker, "disturbed", name, port);
-        self.nodes.insert(name, node);
+        let other = self.other.as_ref().filter(|_| self.launches % 2 == 1);
+        let program = match other {
+            Some(other) => self.place.command_of(other, &[]),
+            None => self.place.command(&[]),
+        };
+        self.launches += 1;
+        self.nodes.insert(name, Node::of(program, &self.place, (&broker, "disturbed"), name, port));
     }
 
     fn said(&self, name: &str) -> String {

@@ -10,7 +10,8 @@
 //!
 //! `THALWEG_SECONDS` is how long faults go on: each comes once at least, and all of them in another order in the next lap.
 //! `THALWEG_SEED` decides payments, their clients, the order of faults, the nodes that they hit and their moments. A seed
-//! repeats the attempts, and not the outcomes, which depend on the machine.
+//! repeats the attempts, and not the outcomes, which depend on the machine. `THALWEG_OTHER` is a program of another version: every
+//! other process that is started is of that, so nodes of both work together, and go on with what the other has left.
 
 mod clients;
 mod faults;
