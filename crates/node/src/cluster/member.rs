@@ -23,6 +23,7 @@ use thalweg_kafka::{
 use thalweg_types::{Class, Error, Micros, Offset, SEMANTICS};
 
 use super::actor::{Actor, Bell, Next, Outside, since};
+use super::told::tell;
 use super::view::Heard;
 
 /// How often a node beats.
@@ -465,15 +466,16 @@ impl Run {
     /// Reads what there is; how many records that were.
     fn read(&mut self, member: &Member, now: Micros) -> Result<usize, Error> {
         let (mut stopped, mut count) = (None, 0);
-        let Self { fold, consumer, beat, beats, join, plan, recorded, has_left, .. } = self;
+        let Self { fold, consumer, beat, beats, join, plan, recorded, has_left, began, .. } = self;
         let me = &member.process;
         let taken = consumer.take(0, Duration::ZERO, &mut |message| {
             let offset = Offset::try_from(message.offset).unwrap_or(0);
             let value = message.value.unwrap_or_default();
             let appended = appended_of(message);
-            if let Ok(control::Decoded::Record(record)) = control::decode(value) {
-                member.lock().heard.note(offset, appended, now, &record);
-                match &record {
+            let decoded = control::decode(value);
+            if let Ok(control::Decoded::Record(record)) = &decoded {
+                member.lock().heard.note(offset, appended, now, record);
+                match record {
                     Record::Beat(it) if it.process == *me => {
                         beat.came();
                         let as_of = beats.came(it.read);
@@ -488,7 +490,12 @@ impl Run {
                 }
             }
             match fold.take(offset, appended, value) {
-                Ok((_, None)) => {}
+                Ok((applied, None)) => {
+                    // What was before this process is no news.
+                    if let (true, Ok(control::Decoded::Record(record))) = (offset >= *began, &decoded) {
+                        tell(offset, record, &applied);
+                    }
+                }
                 Ok((_, Some(error))) => {
                     tracing::warn!(offset, %error, "a message of the control log does not count")
                 }

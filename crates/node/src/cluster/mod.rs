@@ -43,6 +43,7 @@ mod snapshot;
 #[cfg(feature = "tables")]
 mod tables;
 mod texts;
+mod told;
 mod topic;
 mod units;
 mod view;
