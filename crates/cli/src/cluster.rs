@@ -47,16 +47,16 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<(Ch
         [] => "nothing but the sources".to_owned(),
         names => names.join(", "),
     };
-    let doors = match cut.stages.iter().find(|stage| stage.reads != Reads::Log).map(|stage| &stage.reads) {
-        None | Some(Reads::Log) => "any node".to_owned(),
-        Some(Reads::Topic(_)) => "the units of the source".to_owned(),
-        Some(Reads::Sources(node)) => format!("node {node}"),
+    let doors = match cut.stages.iter().find(|stage| stage.reads != Reads::Log) {
+        Some(StageCut { reads: Reads::Sources, node: Some(node), .. }) => format!("node {node}"),
+        Some(_) => "the units of the source".to_owned(),
+        None => "any node".to_owned(),
     };
     let mut topics = vec![format!("{} (1 partition)", control_topic(prefix))];
     let mut stages = String::new();
     let mut rights = String::new();
     for stage in &cut.stages {
-        if let Some(node) = stage.node() {
+        if let (Reads::Sources, Some(node)) = (&stage.reads, &stage.node) {
             let name = &stage.name;
             stages += &format!(
                 "  stage {name}: the sources of the job, a unit that goes on by its folder on node {node}, and is nowhere else\n"
@@ -81,6 +81,11 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<(Ch
             stage.name,
             keys_of(stage)
         );
+        if let Some(node) = &stage.node {
+            for sink in stage.written_names() {
+                stages += &format!("    sink {sink}: node {node} writes all rows, and nobody else does\n");
+            }
+        }
         for sink in stage.outside_names() {
             stages += &format!(
                 "    sink {sink}: each unit writes, as group and transactional id {topic}.{sink}.PARTITION\n"

@@ -621,7 +621,7 @@ pub trait SinkPlugin: Send + Sync {
     fn writes_for_units(&self, options: &Options) -> Result<bool, Error> {
         let _ = options;
         Err(Error::user(format!("is of type {}, which units do not write to yet", self.name()))
-            .with_hint("use a sink of type kafka or table, or let clients take the answers as replies"))
+            .with_hint("use a sink of type kafka or table, name the node that writes it (`node: NAME`), or let clients take the answers as replies"))
     }
 
     /// Whether it deletes records for their age, which its report counts ([`crate::SinkReport::expired`]).

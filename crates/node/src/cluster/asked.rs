@@ -80,7 +80,7 @@ pub(super) fn spec_for(
         })
     };
     let stages = cut.stages.iter().map(|stage| {
-        let node = stage.node().map(|node| name(node)).transpose()?;
+        let node = stage.node.as_deref().map(name).transpose()?;
         Ok((name(&stage.name)?, Stage { node, ..Stage::new(stage.partitions, 0) }))
     });
     Ok(control::Spec {

@@ -12,6 +12,8 @@
 //! rows as any other ([`Reads`]): it has a unit for each partition of a topic of others, or one that has the sources of the
 //! job at the node which they name.
 //!
+//! Sinks that one node writes are a stage of one unit after the last key, at that node.
+//!
 //! Not here yet: operators with keys that read the same rows side by side.
 
 use std::path::Path;
@@ -64,8 +66,8 @@ pub enum Reads {
     Log,
     /// Those of a topic that others write.
     Topic(Arc<str>),
-    /// The sources of the job, at this node.
-    Sources(Arc<str>),
+    /// The sources of the job, at a node.
+    Sources,
 }
 
 /// A part of a job that runs per partition.
@@ -91,6 +93,8 @@ pub struct StageCut {
     /// 0 where they are those of a topic of others, and nobody has said how many it has.
     pub partitions: u32,
     pub reads: Reads,
+    /// The only node that may have its unit, where there is only one.
+    pub node: Option<Arc<str>>,
     job: CheckedJob,
 }
 
@@ -119,7 +123,8 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
     if levels.keyed.len() > 1 {
         levels.check_ids(job, &mut refusals);
     }
-    let reads = entry(job, &levels.at(0), &mut refusals);
+    let entry = entry(job, &levels.at(0), &mut refusals);
+    let mut exit = levels.exit(job, &mut refusals);
     if !refusals.is_empty() {
         return Err(refusals);
     }
@@ -131,7 +136,10 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
             operators: levels.at(number + 1),
             sinks: levels.sinks_at(job, number + 1),
             reply: reply.filter(|reply| levels.level(reply.node) == number + 1),
-            next: levels.keyed.get(number + 1).map(|next| &job.operators[*next]),
+            next: match levels.keyed.get(number + 1) {
+                Some(next) => Some(Next::of(job, &job.operators[*next])),
+                None => exit.as_mut().map(|exit| exit.next(job)),
+            },
         };
         let streams: Vec<Schema> =
             operator.inputs.iter().map(|input| schema_of(job, input.endpoint)).collect();
@@ -148,14 +156,16 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
                 answers_later: false,
                 senders: 0,
                 reads: Reads::Log,
+                node: None,
                 job: stage_job(job, &part),
             }),
         }
     }
+    stages.extend(exit.map(|exit| exit.stage(job)));
     let above = levels.at(0);
     let mut door = door_job(job, first, &above);
-    if let Some(reads) = reads {
-        stages.insert(0, reading(&door, reads));
+    if let Some(entry) = entry {
+        stages.insert(0, reading(&door, entry));
         for source in &mut door.sources {
             source.plugin = Arc::new(Elsewhere(Arc::clone(&source.plugin)));
             source.by_time = false;
@@ -251,7 +261,8 @@ impl Levels {
     }
 
     fn sinks_at(&self, job: &CheckedJob, level: usize) -> Vec<CheckedSink> {
-        let is_here = |sink: &&CheckedSink| self.level(sink.inputs[0].endpoint.node) == level;
+        let is_here =
+            |sink: &&CheckedSink| sink.node.is_none() && self.level(sink.inputs[0].endpoint.node) == level;
         job.sinks.iter().filter(is_here).cloned().collect()
     }
 
@@ -274,6 +285,61 @@ impl Levels {
                 "give each of its inputs a sink of its own",
             ));
         }
+    }
+
+    /// The sinks that a node writes.
+    fn exit(&self, job: &CheckedJob, refusals: &mut Vec<Refusal>) -> Option<Exit> {
+        let sinks: Vec<CheckedSink> = job.sinks.iter().filter(|sink| sink.node.is_some()).cloned().collect();
+        let (first, node) = sinks.iter().find_map(|sink| Some((&sink.name, sink.node.as_ref()?)))?;
+        for sink in &sinks {
+            let (name, other) = (&sink.name, sink.node.as_ref().unwrap_or(node));
+            if Name::new(other).is_none() {
+                refusals.push(Refusal::new(
+                    format!("sink {name:?} is written at node {other:?}, which is no name of a node"),
+                    "take letters, digits, _ and -, at most 64 of them",
+                ));
+            } else if other != node {
+                refusals.push(Refusal::new(
+                    format!(
+                        "sink {first:?} is written at node {node:?}, and sink {name:?} at node {other:?}"
+                    ),
+                    "give them the same `node`, or jobs of their own",
+                ));
+            }
+            if sink.plugin.name() == "table" || sink.plugin.writes_for_units(&sink.options).unwrap_or(false) {
+                refusals.push(Refusal::new(
+                    format!(
+                        "sink {name:?} is of type {}, which the units write wherever they are, and names node {other:?}",
+                        sink.plugin.name()
+                    ),
+                    "leave out `node`",
+                ));
+            }
+            let above = sink.inputs.iter().find(|input| {
+                let level = self.level(input.endpoint.node);
+                level > 0 && level < self.keyed.len()
+            });
+            if let Some(input) = above {
+                refusals.push(Refusal::new(
+                    format!(
+                        "sink {name:?} is written at node {other:?}, and reads {:?}, which is above the key of {:?}",
+                        input.name,
+                        job.operators[self.keyed[self.keyed.len() - 1]].name
+                    ),
+                    "let it read an operator below the last key",
+                ));
+            }
+        }
+        if job.operators.iter().any(|operator| operator.name == *first)
+            || job.sources.iter().any(|source| source.name == *first)
+        {
+            refusals.push(Refusal::new(
+                format!("sink {first:?} is written at a node, and something else of the job has its name"),
+                "give the sink another name: its stage is called by it",
+            ));
+        }
+        let (name, node) = (Arc::clone(first), Arc::clone(node));
+        Some(Exit { name, node, sinks, inputs: Vec::new() })
     }
 
     /// What doors answer with, where that is below a key.
@@ -323,17 +389,86 @@ impl Levels {
 }
 
 /// The part of a job from one key to the next.
-struct Inside<'a> {
+struct Inside {
     keyed: usize,
     /// In their order, the keyed one included.
     operators: Vec<usize>,
     sinks: Vec<CheckedSink>,
     reply: Option<Endpoint>,
-    /// The keyed operator that reads it.
-    next: Option<&'a CheckedOperator>,
+    /// What reads it.
+    next: Option<Next>,
 }
 
-impl Inside<'_> {
+/// What the rows of a stage are for: the next one, and what that reads of the job.
+struct Next {
+    name: Arc<str>,
+    inputs: Vec<CheckedInput>,
+    /// Of the first of them.
+    schema: Schema,
+}
+
+impl Next {
+    fn of(job: &CheckedJob, operator: &CheckedOperator) -> Self {
+        let schema = schema_of(job, operator.inputs[0].endpoint);
+        Self { name: Arc::clone(&operator.name), inputs: operator.inputs.clone(), schema }
+    }
+}
+
+/// The sinks that a node writes, in a stage after the last key.
+struct Exit {
+    name: Arc<str>,
+    node: Arc<str>,
+    sinks: Vec<CheckedSink>,
+    /// What they read, each once.
+    inputs: Vec<CheckedInput>,
+}
+
+impl Exit {
+    /// Has the sinks read from their stage what they read in the job.
+    fn next(&mut self, job: &CheckedJob) -> Next {
+        for input in self.sinks.iter_mut().flat_map(|sink| &mut sink.inputs) {
+            let known = self.inputs.iter().position(|known| known.endpoint == input.endpoint);
+            let number = known.unwrap_or_else(|| {
+                self.inputs.push(input.clone());
+                self.inputs.len() - 1
+            });
+            input.endpoint = from_log(number);
+            input.spread = None;
+        }
+        let schema = schema_of(job, self.inputs[0].endpoint);
+        Next { name: Arc::clone(&self.name), inputs: self.inputs.clone(), schema }
+    }
+
+    fn stage(self, job: &CheckedJob) -> StageCut {
+        let Self { name, node, sinks, inputs } = self;
+        let streams: Vec<Schema> = inputs.iter().map(|input| schema_of(job, input.endpoint)).collect();
+        let mut source = job.sources[0].clone();
+        source.reply = None;
+        let (operators, sources) = (Vec::new(), vec![source]);
+        StageCut {
+            operator: Arc::clone(&name),
+            name,
+            place: 0,
+            keys: vec![Vec::new(); streams.len()],
+            streams: streams.into(),
+            said: Arc::default(),
+            answers_later: false,
+            senders: 0,
+            partitions: 1,
+            reads: Reads::Log,
+            node: Some(node),
+            job: CheckedJob { operators, sinks, sources, warnings: Vec::new(), ..job.clone() },
+        }
+    }
+}
+
+/// An input of a stage, by its number.
+fn from_log(number: usize) -> Endpoint {
+    // Output 1 carries rejects.
+    Endpoint { node: NodeRef::Source(0), output: if number == 0 { 0 } else { number + 1 } }
+}
+
+impl Inside {
     /// Where something of the job is in this part.
     fn moved(&self, endpoint: Endpoint) -> Endpoint {
         match endpoint.node {
@@ -357,6 +492,7 @@ fn onward(name: Arc<str>, inputs: Vec<CheckedInput>, schema: Schema) -> CheckedS
         options: Options::default(),
         schema,
         unit: None,
+        node: None,
     }
 }
 
@@ -366,7 +502,7 @@ fn said_name(place: usize) -> String {
 }
 
 /// The stages of an operator of several keys, which reads `records`.
-fn chain(job: &CheckedJob, part: &Inside<'_>, links: &Links, records: &Schema) -> Vec<StageCut> {
+fn chain(job: &CheckedJob, part: &Inside, links: &Links, records: &Schema) -> Vec<StageCut> {
     let operator = &job.operators[part.keyed];
     let last = links.keys.len() - 1;
     let stage = |(place, key): (usize, &Vec<usize>)| {
@@ -420,17 +556,23 @@ fn chain(job: &CheckedJob, part: &Inside<'_>, links: &Links, records: &Schema) -
             senders: 0,
             partitions: if key.is_empty() { 1 } else { operator.partitions },
             reads: Reads::Log,
+            node: None,
             job,
         }
     };
     links.keys.iter().enumerate().map(stage).collect()
 }
 
-/// What a stage in front of the first key reads; none where records are pushed to whichever node listens.
-fn entry(job: &CheckedJob, above: &[usize], refusals: &mut Vec<Refusal>) -> Option<Reads> {
+/// What a stage in front of the first key reads, and at which node if that is one; none where records are pushed to whichever
+/// node listens.
+fn entry(
+    job: &CheckedJob,
+    above: &[usize],
+    refusals: &mut Vec<Refusal>,
+) -> Option<(Reads, Option<Arc<str>>)> {
     match node_of(job, refusals) {
-        Some(node) => Some(Reads::Sources(node)),
-        None => shared_topic(job, above, refusals).map(Reads::Topic),
+        Some(node) => Some((Reads::Sources, Some(node))),
+        None => shared_topic(job, above, refusals).map(|topic| (Reads::Topic(topic), None)),
     }
 }
 
@@ -501,7 +643,7 @@ fn shared_topic(job: &CheckedJob, above: &[usize], refusals: &mut Vec<Refusal>) 
 }
 
 /// The stage in front of the first key; `door` is what is above that.
-fn reading(door: &CheckedJob, reads: Reads) -> StageCut {
+fn reading(door: &CheckedJob, (reads, node): (Reads, Option<Arc<str>>)) -> StageCut {
     let mut job = CheckedJob { is_door: false, ..door.clone() };
     for operator in &mut job.operators {
         (operator.tasks, operator.partitions, operator.parallelism) = (1, 1, None);
@@ -514,7 +656,7 @@ fn reading(door: &CheckedJob, reads: Reads) -> StageCut {
     let source = &job.sources[0];
     let partitions = match reads {
         Reads::Topic(_) => source.options.integer("partitions").and_then(|count| u32::try_from(count).ok()),
-        Reads::Log | Reads::Sources(_) => Some(1),
+        Reads::Log | Reads::Sources => Some(1),
     };
     StageCut {
         name: Arc::clone(&source.name),
@@ -527,6 +669,7 @@ fn reading(door: &CheckedJob, reads: Reads) -> StageCut {
         senders: 0,
         partitions: partitions.unwrap_or(0),
         reads,
+        node,
         job,
     }
 }
@@ -619,15 +762,12 @@ fn schema_of(job: &CheckedJob, endpoint: Endpoint) -> Schema {
 
 /// A part of a job, with one source in place of all that its keyed operator reads. Its first sink takes what the next keyed
 /// operator reads, where there is one.
-fn stage_job(job: &CheckedJob, part: &Inside<'_>) -> CheckedJob {
+fn stage_job(job: &CheckedJob, part: &Inside) -> CheckedJob {
     let operators = part.operators.iter().map(|place| {
         let operator = job.operators[*place].clone();
         let inputs = operator.inputs.iter().enumerate().map(|(number, input)| CheckedInput {
             endpoint: match *place == part.keyed {
-                // Output 1 carries rejects.
-                true => {
-                    Endpoint { node: NodeRef::Source(0), output: if number == 0 { 0 } else { number + 1 } }
-                }
+                true => from_log(number),
                 false => part.moved(input.endpoint),
             },
             ..input.clone()
@@ -635,10 +775,10 @@ fn stage_job(job: &CheckedJob, part: &Inside<'_>) -> CheckedJob {
         CheckedOperator { inputs: inputs.collect(), tasks: 1, partitions: 1, parallelism: None, ..operator }
     });
     let operators: Vec<CheckedOperator> = operators.collect();
-    let next = part.next.map(|next| {
-        let schema = schema_of(job, next.inputs[0].endpoint);
-        onward(format!("({})", next.name).into(), next.inputs.clone(), schema)
-    });
+    let next = part
+        .next
+        .as_ref()
+        .map(|next| onward(format!("({})", next.name).into(), next.inputs.clone(), next.schema.clone()));
     let moved = |mut sink: CheckedSink| {
         sink.inputs.iter_mut().for_each(|input| input.endpoint = part.moved(input.endpoint));
         sink
@@ -788,16 +928,14 @@ impl StageCut {
     pub fn topic(&self) -> Option<&Arc<str>> {
         match &self.reads {
             Reads::Topic(topic) => Some(topic),
-            Reads::Log | Reads::Sources(_) => None,
+            Reads::Log | Reads::Sources => None,
         }
     }
 
-    /// The only node that may have its unit, where there is only one.
-    pub fn node(&self) -> Option<&Arc<str>> {
-        match &self.reads {
-            Reads::Sources(node) => Some(node),
-            Reads::Log | Reads::Topic(_) => None,
-        }
+    /// The names of its sinks that are written at its node.
+    pub fn written_names(&self) -> impl Iterator<Item = &str> {
+        let written = self.job.sinks.iter().filter(|sink| sink.node.is_some());
+        written.map(|sink| &*sink.name)
     }
 
     /// Opens the topic of others that it reads.

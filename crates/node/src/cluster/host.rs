@@ -84,7 +84,7 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
             "give it `node: NAME`, the name of a node; http, tcp, udp, sflow and kafka need none".to_owned(),
         ));
     }
-    for sink in &job.sinks {
+    for sink in job.sinks.iter().filter(|sink| sink.node.is_none()) {
         sink.plugin.writes_for_units(&sink.options).map_err(|error| {
             let what = format!(
                 "job {:?} cannot run on several nodes: sink {:?} {}",
@@ -325,6 +325,13 @@ impl Shared {
                     // Whoever started this node has to know that the cluster does something else.
                     self.lock().failure.get_or_insert(error);
                     continue;
+                }
+                if !job.stopped {
+                    tracing::warn!(
+                        job = %spec.job,
+                        number = job.number,
+                        "the job file of this node takes the place of the text that the cluster runs"
+                    );
                 }
             }
             spec.number += 1;

@@ -281,7 +281,7 @@ impl Units {
                 let by = Mutex::new(SharedBy::open(text, &stage, &group, &folder.folder)?);
                 Reading::Topic { group: group.into(), by }
             }
-            Reads::Sources(_) => Reading::Sources(Mutex::new(text)),
+            Reads::Sources => Reading::Sources(Mutex::new(text)),
         };
         // A unit that reads a topic of others has nothing but its place, which the group has, too; and what has the sources of
         // the job is nowhere else.
@@ -512,7 +512,7 @@ impl Units {
                 None => return Err(Error::external(format!("no broker says whether {of} has messages"))),
                 Some(0) => {}
                 Some(end) => {
-                    let (stage, node) = (&self.stage.name, self.stage.node().map_or("", |node| node));
+                    let (stage, node) = (&self.stage.name, self.stage.node.as_deref().unwrap_or_default());
                     let folder = self.folder.folder.unit(stage, 0)?;
                     return Err(Error::corrupt(format!(
                         "source {stage:?} was read before: {of} has {end} messages of it; how far, the folder of its unit says, and \

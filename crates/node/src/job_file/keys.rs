@@ -254,6 +254,11 @@ pub(crate) const SINK: &[KeySpec] = &[
     KeySpec::new("type", Shape::Type, "type of the sink").required(),
     KeySpec::new("input", Shape::Input, "input of the sink").required(),
     KeySpec::new("format", Shape::Format, "how records become bytes"),
+    KeySpec::new(
+        "node",
+        Shape::Name,
+        "on several nodes: the name of the one that writes; one node alone does not look at it",
+    ),
 ];
 
 pub(crate) const INPUT: &[KeySpec] = &[

@@ -195,3 +195,64 @@ fn a_unit_of_a_file_does_not_begin_anew_without_its_folder_and_moves_with_it() {
     fs::rename(&aside, folder("a")).unwrap();
     payments.tally.are_counted(&[&a, &b], "q");
 }
+
+/// What a file has: how often each number is there.
+fn numbers_in(path: &Path) -> BTreeMap<i64, usize> {
+    let mut found = BTreeMap::new();
+    for line in fs::read_to_string(path).unwrap_or_default().lines() {
+        // The last line may be on its way.
+        let Ok(row) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        *found.entry(row["n"].as_i64().unwrap()).or_default() += 1;
+    }
+    found
+}
+
+#[test]
+fn a_file_that_a_node_writes_has_each_row_once_whatever_becomes_of_that_node() {
+    let site = Site::new();
+    let path = site.folder.path().join("out.ndjson");
+    let sink = format!("{{ type: file, path: {path:?}, format: ndjson, node: b, input: features }}");
+    let job = JOB.replace("{ type: 'null', input: features }", &sink);
+    let (a, b) = (site.join("a"), site.join("b"));
+    a.submit(&job);
+    eventually("a door", || a.has_door() && a.are_spread(9, &["a", "b"]));
+    let mut next = 0;
+    let mut post = |count: i64| {
+        let records: Vec<(i64, i64, &str)> =
+            (next..next + count).map(|n| (n, TIME + n, ["x", "y", "z"][n as usize % 3])).collect();
+        next += count;
+        a.post(&records).expect("all are answered");
+        next
+    };
+    let are_written = |count: i64| {
+        let expected = || (0..count).filter(|n| *n != 13).map(|n| (n, 1));
+        eventually("each row is there once", || numbers_in(&path).into_iter().eq(expected()));
+    };
+    are_written(post(100));
+    // Some rows are in the file and in no commit, and some come while it is away.
+    let mut b = Some(b);
+    for _ in 0..3 {
+        post(50);
+        drop(b.take());
+        eventually("its other units are at a", || a.are_spread(8, &["a"]));
+        post(50);
+        b = Some(site.join("b"));
+        eventually("units on both", || a.are_spread(9, &["a", "b"]));
+    }
+    are_written(post(50));
+
+    let written = |name: &str, sink: &str| {
+        JOB.replace("out: { type: 'null', input: features }", &format!("{name}: {sink}"))
+    };
+    let to_topic = "{ type: kafka, brokers: \"nowhere:1\", topic: t, node: b, input: features }";
+    for (text, why) in [
+        (written("out", &sink.replace("node: b, ", "")), "which units do not write to yet"),
+        (written("out", to_topic), "which the units write wherever they are"),
+        (written("features", &sink), "something else of the job has its name"),
+        (written("out", &sink.replace("input: features", "input: some")), "is above the key of"),
+    ] {
+        let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(a.node.check_options()));
+        let failure = a.cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap_err();
+        assert!(failure.to_string().contains(why), "{failure}");
+    }
+}

@@ -30,6 +30,8 @@ pub struct CheckedSink {
     pub schema: Schema,
     /// The unit of a cluster that it is part of.
     pub(crate) unit: Option<SinkUnit>,
+    /// The node of a cluster that writes.
+    pub(crate) node: Option<Arc<str>>,
 }
 
 pub(super) fn check(
@@ -110,5 +112,6 @@ pub(super) fn check(
         options,
         schema: stream.schema,
         unit: None,
+        node: section.name("node").map(|(name, _)| name.into()),
     })
 }
