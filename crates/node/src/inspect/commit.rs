@@ -9,7 +9,7 @@ use thalweg_storage::{CommitSummary, OpenMode, read_commits};
 use thalweg_types::{Class, Error};
 
 use super::report::{CommitLook, Damage, LastCommit, PartLook, SourceLook, Thing, Torn, What, thing};
-use super::{Found, Looker, parts, steady};
+use super::{Found, Looker, parts, source_name, steady};
 use crate::data_dir::JobDir;
 use crate::durable::record::{self, CommitRecord};
 use crate::durable::refuse_without_records;
@@ -20,8 +20,7 @@ impl Looker {
         let mut found = Found::default();
         let folder = path.parent().unwrap_or(Path::new(""));
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-        let mut job =
-            absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut job = unit_of(&absolute).unwrap_or_else(|| name_of(&absolute));
         let outcome = match self.read_commits(path, &job) {
             // A copy under another name: the job file says which job it is.
             Err(damage @ LogError::Damaged { .. }) => {
@@ -105,6 +104,19 @@ impl Looker {
         file.read_exact_at(&mut bytes, 0).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
+}
+
+fn name_of(folder: &Path) -> String {
+    folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The name of the unit of a cluster whose folder this is, if it is one: `JOB/units/STAGE/PARTITION`.
+fn unit_of(folder: &Path) -> Option<String> {
+    let stage = folder.parent()?;
+    let units = stage.parent().filter(|units| units.ends_with("units"))?;
+    let partition: u32 = name_of(folder).parse().ok()?;
+    let job = source_name(&name_of(units.parent()?));
+    Some(format!("{job}/{}/{partition}", source_name(&name_of(stage))))
 }
 
 fn look_at(record: &CommitRecord) -> LastCommit {

@@ -126,6 +126,21 @@ fn a_job_called_jobs_hides_no_other() {
 }
 
 #[test]
+fn a_unit_of_a_cluster_is_looked_at_by_its_own_name() {
+    let fs = MemFs::new();
+    let folder = Path::new("D/jobs/pay/units/features-1/12");
+    make_dir(&fs, folder).unwrap();
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    let identity = record::identity("pay/features-1/12");
+    let mut commits = CommitLog::open(shared, folder.join("commit.log"), identity).unwrap().log;
+    commits.append(&CommitRecord::beginning().encode().unwrap()).unwrap();
+    let report = look(&fs);
+    assert!(damage(&report).is_empty(), "{report:?}");
+    let jobs: Vec<_> = report.things.iter().map(|thing| &thing.what).collect();
+    assert!(matches!(&jobs[..], [What::Commits(look)] if look.job == "pay/features-1/12"), "{jobs:?}");
+}
+
+#[test]
 fn what_does_not_fit_is_named() {
     type Change = fn(&mut Left);
     let cases: [(Change, &str, &str); 13] = [
