@@ -470,7 +470,10 @@ impl Units {
             }))),
         };
         let mut job = stage.job(partition, plugin, outlet);
-        job.cycle = self.options.cycle;
+        // Nothing that can be seen waits for a commit, but what sinks of the job write at a node.
+        if stage.written_names().next().is_none() {
+            job.cycle = self.options.cycle;
+        }
         if let Some(limit) = &limit {
             let outside = Outside {
                 log: (Arc::clone(&self.topic), partition),
@@ -535,7 +538,7 @@ impl Units {
         let record = durable::look(&*self.folder.node.site().fs, &name, folder)?;
         let is_first = record.is_none();
         if let Reading::Sources(text) = &self.reads {
-            let next = record.map_or(0, |record| record.next);
+            let next = record.map_or(0, |record| record.sources.iter().map(|source| source.next).sum());
             let position = Position { offset: next, row: 0 };
             return Ok(Commit { text: Arc::clone(&locked(text)), position, is_first });
         }
