@@ -22,8 +22,8 @@ use super::{Release, certificates, find, metadata, tool};
 use crate::process;
 use crate::way::Way;
 
-/// A broker, alone or one of some. Its process ends when this is dropped, and its folder is deleted then. The process also ends together with
-/// the thread that started it.
+/// A broker, alone or one of some. Its process ends when this is dropped, and its folder is deleted then, unless a test panics. The
+/// process also ends together with the thread that started it.
 pub struct Broker {
     jars: PathBuf,
     ports: Ports,
@@ -265,8 +265,11 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Nothing of it is needed any more.
         self.kill();
+        // A test that fails may fail for what the broker has, or has lost.
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+        }
     }
 }
 

@@ -167,8 +167,13 @@ impl Settings<'_> {
     }
 }
 
+/// Bytes of a segment of the topic with the offsets of groups, so that a short run has what a long one has: segments that are
+/// compacted. No fewer than 1,048,576.
+const SEGMENT: &str = "THALWEG_OFFSETS_SEGMENT";
+
 fn small_and_quick() -> Vec<(String, String)> {
-    named([
+    let segment = std::env::var(SEGMENT).ok().map(|bytes| ("offsets.topic.segment.bytes".to_owned(), bytes));
+    let settings = named([
         ("auto.create.topics.enable", "false"),
         // Its own topics have one partition, as each costs time at the start.
         ("offsets.topic.num.partitions", "1"),
@@ -192,7 +197,8 @@ fn small_and_quick() -> Vec<(String, String)> {
         ("log.cleaner.dedupe.buffer.size", "4194304"),
         ("num.network.threads", "2"),
         ("num.io.threads", "4"),
-    ])
+    ]);
+    settings.into_iter().chain(segment).collect()
 }
 
 fn named<const N: usize, V: Into<String>>(lines: [(&str, V); N]) -> Vec<(String, String)> {
