@@ -61,14 +61,14 @@ fn mistakes_in_overrides_are_told_as_such() {
         EXAMPLE,
         &["sources.payments.latenes=5s"],
         expect![[r#"
-        error: source "payments" has no key "latenes"
-         --> --set sources.payments.latenes:1:1
-          |
-        1 | 5s
-          | ^^
-          = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
-          = hint: did you mean "lateness"?
-    "#]],
+            error: source "payments" has no key "latenes"
+             --> --set sources.payments.latenes:1:1
+              |
+            1 | 5s
+              | ^^
+              = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, node, reply, path, follow, header or delimiter
+              = hint: did you mean "lateness"?
+        "#]],
     );
     check_with(
         EXAMPLE,

@@ -69,7 +69,7 @@ sinks:
               |
             8 |     latness: 5
               |     ^^^^^^^
-              = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
+              = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, node, reply, path, follow, header or delimiter
               = hint: did you mean "lateness"?
 
             error: operator "keep" reads "inn", which is no source and no operator

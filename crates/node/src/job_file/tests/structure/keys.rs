@@ -10,14 +10,14 @@ fn keys_that_are_not_there_name_the_nearest() {
         "    lateness: 5s",
         "    latness: 5s",
         expect![[r#"
-        error: source "payments" has no key "latness"
-          --> job.yaml:12:5
-           |
-        12 |     latness: 5s
-           |     ^^^^^^^
-           = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
-           = hint: did you mean "lateness"?
-    "#]],
+            error: source "payments" has no key "latness"
+              --> job.yaml:12:5
+               |
+            12 |     latness: 5s
+               |     ^^^^^^^
+               = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, node, reply, path, follow, header or delimiter
+               = hint: did you mean "lateness"?
+        "#]],
     );
     check_example(
         "    input: payments",
@@ -43,20 +43,20 @@ fn keys_that_are_not_there_name_the_nearest() {
         "path: answers.ndjson",
         "pfad: answers.ndjson",
         expect![[r#"
-        error: sink "answers" lacks "path"
-          --> job.yaml:22:3
-           |
-        22 |   answers: { type: file, input: features, pfad: answers.ndjson, format: ndjson }
-           |   ^^^^^^^
-           = expected: a path
+            error: sink "answers" lacks "path"
+              --> job.yaml:22:3
+               |
+            22 |   answers: { type: file, input: features, pfad: answers.ndjson, format: ndjson }
+               |   ^^^^^^^
+               = expected: a path
 
-        error: sink "answers" has no key "pfad"
-          --> job.yaml:22:43
-           |
-        22 |   answers: { type: file, input: features, pfad: answers.ndjson, format: ndjson }
-           |                                           ^^^^
-           = expected: type, input, format, path or follow
-    "#]],
+            error: sink "answers" has no key "pfad"
+              --> job.yaml:22:43
+               |
+            22 |   answers: { type: file, input: features, pfad: answers.ndjson, format: ndjson }
+               |                                           ^^^^
+               = expected: type, input, format, node, path or follow
+        "#]],
     );
     check_example(
         "cycle: { every: 1s }",
@@ -75,14 +75,14 @@ fn keys_that_are_not_there_name_the_nearest() {
         "format: csv ",
         "format: csv\n    headr: true ",
         expect![[r#"
-        error: source "payments" has no key "headr"
-          --> job.yaml:10:5
-           |
-        10 |     headr: true                     # csv | ndjson | line_protocol | …
-           |     ^^^^^
-           = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
-           = hint: did you mean "header"?
-    "#]],
+            error: source "payments" has no key "headr"
+              --> job.yaml:10:5
+               |
+            10 |     headr: true                     # csv | ndjson | line_protocol | …
+               |     ^^^^^
+               = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, node, reply, path, follow, header or delimiter
+               = hint: did you mean "header"?
+        "#]],
     );
 }
 

@@ -16,14 +16,14 @@ fn json_is_read_by_the_same_rules() {
     check(
         &pretty.replace("\"lateness\"", "\"latenes\""),
         expect![[r#"
-        error: source "payments" has no key "latenes"
-          --> job.yaml:23:7
-           |
-        23 |       "latenes": "5s"
-           |       ^^^^^^^^^
-           = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
-           = hint: did you mean "lateness"?
-    "#]],
+            error: source "payments" has no key "latenes"
+              --> job.yaml:23:7
+               |
+            23 |       "latenes": "5s"
+               |       ^^^^^^^^^
+               = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, node, reply, path, follow, header or delimiter
+               = hint: did you mean "lateness"?
+        "#]],
     );
 }
 
