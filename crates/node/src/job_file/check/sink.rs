@@ -31,6 +31,7 @@ pub struct CheckedSink {
     /// The unit of a cluster that it is part of.
     pub(crate) unit: Option<SinkUnit>,
     /// The node of a cluster that writes.
+    #[cfg(feature = "cluster")]
     pub(crate) node: Option<Arc<str>>,
 }
 
@@ -112,6 +113,7 @@ pub(super) fn check(
         options,
         schema: stream.schema,
         unit: None,
+        #[cfg(feature = "cluster")]
         node: section.name("node").map(|(name, _)| name.into()),
     })
 }

@@ -63,6 +63,7 @@ pub struct CheckedSource {
     pub reply: Option<Endpoint>,
     pub(crate) reply_name: Option<(String, Span)>,
     /// The node of a cluster that reads it.
+    #[cfg(feature = "cluster")]
     pub(crate) node: Option<Arc<str>>,
 }
 
@@ -154,7 +155,6 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let by_time = check_order(context, &section, plugin.has_end(&options), time.as_ref());
     let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
-    let node = section.name("node").map(|(name, _)| name.into());
 
     let duplicates = match (&id, dedup) {
         (Some(Some(place)), Some(span)) => Some(Dedup { id: schema.fields()[*place].name.clone(), span }),
@@ -195,7 +195,8 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         declared_tasks,
         reply: None,
         reply_name,
-        node,
+        #[cfg(feature = "cluster")]
+        node: section.name("node").map(|(name, _)| name.into()),
     })
 }
 
