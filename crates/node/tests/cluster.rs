@@ -100,6 +100,33 @@ operators:
 sinks: { out: { type: 'null', input: shops } }
 ";
 
+/// Counts what `source` gives: its type, with options.
+fn reading(source: &str) -> String {
+    format!(
+        "
+name: j
+sources:
+  payments:
+    {source}
+    format: ndjson
+    time: t
+    max_ahead: none
+    lateness: 1h
+    schema: {{ n: int64, t: timestamp(ms), card: string }}
+operators:
+  some: {{ type: filter, input: payments, where: n <> 13 }}
+  features:
+    type: metrics
+    input: some
+    partition_by: [card]
+    partitions: 8
+    queries:
+      q: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE
+sinks: {{ out: {{ type: 'null', input: features }} }}
+"
+    )
+}
+
 const CARDS: i64 = 7;
 
 /// A record of the jobs that read a topic or a file.
@@ -188,6 +215,20 @@ impl Site {
         let bus = Arc::new(self.bus.clone());
         let cluster = Cluster::join(Arc::clone(&node), bus, options, Box::new(|_, _| {})).unwrap();
         Peer { node, cluster }
+    }
+}
+
+impl Site {
+    /// Why the cluster does not take a text of its job from another node.
+    fn refusal_of(&self, job: &str) -> String {
+        let d = self.join("d");
+        let job = JobFile::parse("j.yaml", job, &[]).and_then(|file| file.check(d.node.check_options()));
+        let mut failure = d.cluster.submit(&job.unwrap()).err();
+        eventually("it is refused", || {
+            failure = failure.take().or_else(|| d.cluster.failure());
+            failure.is_some()
+        });
+        failure.unwrap().to_string()
     }
 }
 

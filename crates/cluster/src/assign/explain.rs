@@ -57,15 +57,13 @@ pub fn explain(state: &State, unit: &Unit) -> Option<Explanation> {
     let known = state.unit(unit)?;
     let active = state.active(unit).cloned();
     let mut movers = Vec::new();
-    match &active {
-        _ if state.bound_to(unit).is_some() => {
-            movers.extend(state.bound_to(unit).map(|name| Mover::Bound { name: name.clone() }));
-        }
-        None => {
+    match (&active, state.bound_to(unit)) {
+        (_, Some(name)) => movers.push(Mover::Bound { name: name.clone() }),
+        (None, None) => {
             let planner = state.by_age().first().map(|name| (*name).clone());
             movers.push(Mover::NextPlan { planned: known.planned.clone(), planner });
         }
-        Some(name) => {
+        (Some(name), None) => {
             let semantics = state.jobs.get(&unit.job).map_or(0, |job| job.semantics);
             let member = state.member(name)?;
             if !member.semantics.contains(&semantics) {

@@ -137,8 +137,11 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
             sinks: levels.sinks_at(job, number + 1),
             reply: reply.filter(|reply| levels.level(reply.node) == number + 1),
             next: match levels.keyed.get(number + 1) {
-                Some(next) => Some(Next::of(job, &job.operators[*next])),
-                None => exit.as_mut().map(|exit| exit.next(job)),
+                Some(next) => {
+                    let next = &job.operators[*next];
+                    Some(sending(job, &next.name, next.inputs.clone()))
+                }
+                None => exit.as_mut().map(|exit| exit.sending(job)),
             },
         };
         let streams: Vec<Schema> =
@@ -289,16 +292,11 @@ impl Levels {
 
     /// The sinks that a node writes.
     fn exit(&self, job: &CheckedJob, refusals: &mut Vec<Refusal>) -> Option<Exit> {
-        let sinks: Vec<CheckedSink> = job.sinks.iter().filter(|sink| sink.node.is_some()).cloned().collect();
-        let (first, node) = sinks.iter().find_map(|sink| Some((&sink.name, sink.node.as_ref()?)))?;
-        for sink in &sinks {
-            let (name, other) = (&sink.name, sink.node.as_ref().unwrap_or(node));
-            if Name::new(other).is_none() {
-                refusals.push(Refusal::new(
-                    format!("sink {name:?} is written at node {other:?}, which is no name of a node"),
-                    "take letters, digits, _ and -, at most 64 of them",
-                ));
-            } else if other != node {
+        let at_nodes = || job.sinks.iter().filter_map(|sink| Some((sink, sink.node.as_ref()?)));
+        let (CheckedSink { name: first, .. }, node) = at_nodes().next()?;
+        for (sink, other) in at_nodes() {
+            let name = &sink.name;
+            if check_node(|| format!("sink {name:?} is written"), other, refusals) && other != node {
                 refusals.push(Refusal::new(
                     format!(
                         "sink {first:?} is written at node {node:?}, and sink {name:?} at node {other:?}"
@@ -339,6 +337,7 @@ impl Levels {
             ));
         }
         let (name, node) = (Arc::clone(first), Arc::clone(node));
+        let sinks = at_nodes().map(|(sink, _)| sink.clone()).collect();
         Some(Exit { name, node, sinks, inputs: Vec::new() })
     }
 
@@ -395,23 +394,8 @@ struct Inside {
     operators: Vec<usize>,
     sinks: Vec<CheckedSink>,
     reply: Option<Endpoint>,
-    /// What reads it.
-    next: Option<Next>,
-}
-
-/// What the rows of a stage are for: the next one, and what that reads of the job.
-struct Next {
-    name: Arc<str>,
-    inputs: Vec<CheckedInput>,
-    /// Of the first of them.
-    schema: Schema,
-}
-
-impl Next {
-    fn of(job: &CheckedJob, operator: &CheckedOperator) -> Self {
-        let schema = schema_of(job, operator.inputs[0].endpoint);
-        Self { name: Arc::clone(&operator.name), inputs: operator.inputs.clone(), schema }
-    }
+    /// What sends its rows on.
+    next: Option<CheckedSink>,
 }
 
 /// The sinks that a node writes, in a stage after the last key.
@@ -424,8 +408,8 @@ struct Exit {
 }
 
 impl Exit {
-    /// Has the sinks read from their stage what they read in the job.
-    fn next(&mut self, job: &CheckedJob) -> Next {
+    /// Has the sinks read from their stage what they read in the job, and gives the sink that sends it there.
+    fn sending(&mut self, job: &CheckedJob) -> CheckedSink {
         for input in self.sinks.iter_mut().flat_map(|sink| &mut sink.inputs) {
             let known = self.inputs.iter().position(|known| known.endpoint == input.endpoint);
             let number = known.unwrap_or_else(|| {
@@ -435,8 +419,7 @@ impl Exit {
             input.endpoint = from_log(number);
             input.spread = None;
         }
-        let schema = schema_of(job, self.inputs[0].endpoint);
-        Next { name: Arc::clone(&self.name), inputs: self.inputs.clone(), schema }
+        sending(job, &self.name, self.inputs.clone())
     }
 
     fn stage(self, job: &CheckedJob) -> StageCut {
@@ -494,6 +477,12 @@ fn onward(name: Arc<str>, inputs: Vec<CheckedInput>, schema: Schema) -> CheckedS
         unit: None,
         node: None,
     }
+}
+
+/// A sink that sends on to the stage of `name` what that reads.
+fn sending(job: &CheckedJob, name: &str, inputs: Vec<CheckedInput>) -> CheckedSink {
+    let schema = schema_of(job, inputs[0].endpoint);
+    onward(format!("({name})").into(), inputs, schema)
 }
 
 /// The name of the column with what a stage of a chain says of a record. No field of a job has brackets in its name.
@@ -576,15 +565,22 @@ fn entry(
     }
 }
 
+/// Whether a node of the job file can be one.
+fn check_node(what: impl Fn() -> String, node: &str, refusals: &mut Vec<Refusal>) -> bool {
+    if Name::new(node).is_some() {
+        return true;
+    }
+    refusals.push(Refusal::new(
+        format!("{} at node {node:?}, which is no name of a node", what()),
+        "take letters, digits, _ and -, at most 64 of them",
+    ));
+    false
+}
+
 /// The node that the sources of the job name.
 fn node_of(job: &CheckedJob, refusals: &mut Vec<Refusal>) -> Option<Arc<str>> {
     let (first, node) = job.sources.iter().find_map(|source| Some((&source.name, source.node.as_ref()?)))?;
-    if Name::new(node).is_none() {
-        refusals.push(Refusal::new(
-            format!("source {first:?} is read at node {node:?}, which is no name of a node"),
-            "take letters, digits, _ and -, at most 64 of them",
-        ));
-    }
+    check_node(|| format!("source {first:?} is read"), node, refusals);
     for source in &job.sources {
         let name = &source.name;
         if source.plugin.is_door() {
@@ -775,15 +771,11 @@ fn stage_job(job: &CheckedJob, part: &Inside) -> CheckedJob {
         CheckedOperator { inputs: inputs.collect(), tasks: 1, partitions: 1, parallelism: None, ..operator }
     });
     let operators: Vec<CheckedOperator> = operators.collect();
-    let next = part
-        .next
-        .as_ref()
-        .map(|next| onward(format!("({})", next.name).into(), next.inputs.clone(), next.schema.clone()));
     let moved = |mut sink: CheckedSink| {
         sink.inputs.iter_mut().for_each(|input| input.endpoint = part.moved(input.endpoint));
         sink
     };
-    let sinks = next.into_iter().chain(part.sinks.iter().cloned()).map(moved).collect();
+    let sinks = part.next.iter().chain(&part.sinks).cloned().map(moved).collect();
     let mut source = job.sources[0].clone();
     source.reply = part.reply.map(|reply| part.moved(reply));
     CheckedJob { operators, sinks, sources: vec![source], warnings: Vec::new(), ..job.clone() }

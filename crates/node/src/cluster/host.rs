@@ -466,6 +466,8 @@ impl Shared {
                 stage.let_time_go_on(now);
             }
         }
+        // One that is bound to this node nobody else can have.
+        trouble.retain(|unit| state.bound_to(unit).is_none());
         let mut inner = self.lock();
         (inner.reports, inner.trouble, inner.gaps) = (reports, trouble, gaps);
     }

@@ -151,15 +151,14 @@ impl PlacedStage {
                 // One that has only met another text is opened again at once, and one that goes elsewhere was told to end.
                 let partition = unit.partition;
                 let is_told = self.leaving.contains_key(&partition) || self.ending.contains_key(&partition);
-                // One that is bound to this node nobody else can have.
-                let may_move = state.bound_to(&name).is_none();
-                if may_move && !is_told && !self.units.is_restoring(partition) && !unit.goes_on() {
+                if !is_told && !self.units.is_restoring(partition) && !unit.goes_on() {
                     trouble.insert(name);
                 }
                 self.loads.remove(&unit.partition);
                 continue;
             }
-            unit.show_sources(now);
+            let stats = unit.job.stats();
+            unit.show_sources(&stats, now);
             let counts = &unit.counts;
             let rows = counts.rows.load(Ordering::Relaxed);
             let appended = counts.appended.load(Ordering::Relaxed);
@@ -167,11 +166,10 @@ impl PlacedStage {
             let known = || state.unit(&name).map_or(0, |known| known.load);
             let load = self.loads.entry(unit.partition).or_insert_with(|| Load::new(known(), rows, appended));
             let load = load.look(rows, appended, passed, unit.is_at_end());
-            let operators = unit.job.stats().operators;
             reports.push(Report {
                 unit: name,
                 load,
-                bytes: operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
+                bytes: stats.operators.iter().flat_map(|of| &of.tasks).map(|task| task.state_bytes).sum(),
                 position,
                 ready: unit.is_ready(),
             });

@@ -8,13 +8,11 @@ use thalweg_types::Offset;
 
 /// Tells of a record what an operator wants to know.
 pub(super) fn tell(offset: Offset, record: &Record, applied: &Applied) {
-    match (record, &applied.void) {
-        // Of nodes that start with one job each puts it into the log, and the first counts.
-        (_, None) | (Record::Spec(_), Some(Void::Number { .. } | Void::Nothing)) => {}
-        (Record::Spec(spec), Some(void)) => {
-            tracing::warn!(job = %spec.job, number = spec.number, why = %void, "a text of the job does not count");
-        }
-        _ => {}
+    // Of nodes that start with one job each puts it into the log, and the first counts.
+    if let (Record::Spec(spec), Some(void)) = (record, &applied.void)
+        && !matches!(void, Void::Number { .. } | Void::Nothing)
+    {
+        tracing::warn!(job = %spec.job, number = spec.number, why = %void, "a text of the job does not count");
     }
     for change in &applied.changes {
         match change {

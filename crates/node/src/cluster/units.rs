@@ -23,7 +23,7 @@ use thalweg_cluster::frame::{Head, Spec, tick};
 use thalweg_cluster::positions::{Mark, Origin, Position};
 use thalweg_connect::SourcePlugin;
 use thalweg_connect::source::kafka::SharedTopic;
-use thalweg_flow::{CycleSettings, JobState};
+use thalweg_flow::{CycleSettings, JobState, JobStats};
 use thalweg_kafka::{Bus, TopicPartition};
 use thalweg_storage::ChunkBudget;
 use thalweg_types::{Error, Micros};
@@ -199,9 +199,9 @@ impl Unit {
     }
 
     /// Shows how far its sources are, where it has those of the job: others show it themselves.
-    pub(super) fn show_sources(&self, now: Micros) {
+    pub(super) fn show_sources(&self, stats: &JobStats, now: Micros) {
         if self.has_sources {
-            let records = self.job.stats().records;
+            let records = stats.records;
             self.counts.rows.store(records, Ordering::Relaxed);
             self.counts.position.store(self.opened.offset + records, Ordering::Relaxed);
             self.counts.appended.store(now, Ordering::Relaxed);

@@ -6,32 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// `PATH` is that of the file.
-const READS: &str = "
-name: j
-sources:
-  payments:
-    type: file
-    path: PATH
-    format: ndjson
-    node: b
-    follow: true
-    time: t
-    max_ahead: none
-    lateness: 1h
-    schema: { n: int64, t: timestamp(ms), card: string }
-operators:
-  some: { type: filter, input: payments, where: n <> 13 }
-  features:
-    type: metrics
-    input: some
-    partition_by: [card]
-    partitions: 8
-    queries:
-      q: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE
-sinks: { out: { type: 'null', input: features } }
-";
-
 /// A file that grows, and what of it has to count.
 struct Payments {
     path: PathBuf,
@@ -47,7 +21,8 @@ impl Payments {
     }
 
     fn job(&self) -> String {
-        READS.replace("PATH", self.path.to_str().unwrap())
+        let at = format!("type: file\n    path: {}\n    node: b\n    follow: true", self.path.display());
+        reading(&at)
     }
 
     /// Appends records, and some lines that are none.
@@ -134,15 +109,7 @@ fn a_job_that_reads_a_file_gets_new_queries_and_no_other_records() {
         ("max_ahead: none", "max_ahead: 1h", "would make other records"),
         ("node: b", "", "names no node that reads it"),
     ] {
-        let d = site.join("d");
-        let text = payments.job().replace(from, to);
-        let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(d.node.check_options()));
-        let mut failure = d.cluster.submit(&job.unwrap()).err();
-        eventually("it is refused", || {
-            failure = failure.take().or_else(|| d.cluster.failure());
-            failure.is_some()
-        });
-        let failure = failure.unwrap().to_string();
+        let failure = site.refusal_of(&payments.job().replace(from, to));
         assert!(failure.contains(why), "{failure}");
     }
 }

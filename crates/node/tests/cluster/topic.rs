@@ -4,28 +4,9 @@ use thalweg_kafka::memory::Stored;
 
 use super::*;
 
-const READS: &str = "
-name: j
-sources:
-  payments:
-    type: kafka
-    brokers: nowhere:1
-    topics: [payments]
-    time: t
-    max_ahead: none
-    lateness: 1h
-    schema: { n: int64, t: timestamp(ms), card: string }
-operators:
-  some: { type: filter, input: payments, where: n <> 13 }
-  features:
-    type: metrics
-    input: some
-    partition_by: [card]
-    partitions: 8
-    queries:
-      q: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE
-sinks: { out: { type: 'null', input: features } }
-";
+fn reads() -> String {
+    reading("type: kafka\n    brokers: nowhere:1\n    topics: [payments]")
+}
 
 /// The topic, and what of it has to count.
 struct Payments<'a> {
@@ -72,7 +53,7 @@ fn a_record_of_a_topic_counts_once_whichever_nodes_read_it() {
     let mut payments = Payments::new(&site);
     payments.write(40, 3);
     let a = site.join("a");
-    a.submit(READS);
+    a.submit(&reads());
     payments.tally.are_counted(&[&a], "q");
     eventually("the job is in the list of the node", || a.node.job("j").is_some());
     let (b, c) = (site.join("b"), site.join("c"));
@@ -106,30 +87,23 @@ fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records
     let mut payments = Payments::new(&site);
     payments.write(40, 3);
     let (a, b) = (site.join("a"), site.join("b"));
-    a.submit(READS);
+    a.submit(&reads());
     eventually("units on both", || [&a, &b].iter().all(|peer| peer.are_spread(11, &["a", "b"])));
     payments.tally.are_counted(&[&a, &b], "q");
 
     site.bus.widen_topic("payments", 5);
     let more = "queries:\n      r: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE\n";
-    b.submit(&READS.replace("queries:\n", more));
+    b.submit(&reads().replace("queries:\n", more));
     eventually("units of more partitions", || [&a, &b].iter().all(|peer| peer.are_spread(13, &["a", "b"])));
     payments.write(50, 5);
     payments.tally.are_counted(&[&a, &b], "q");
 
     for (changed, why) in [
-        (READS.replace("n <> 13", "n <> 14"), "the operators above the key are other ones"),
-        (READS.replace("max_ahead: none", "max_ahead: 1h"), "would make other records"),
-        (READS.replace("[payments]", "[payments, others]"), "reads several topics"),
+        (reads().replace("n <> 13", "n <> 14"), "the operators above the key are other ones"),
+        (reads().replace("max_ahead: none", "max_ahead: 1h"), "would make other records"),
+        (reads().replace("[payments]", "[payments, others]"), "reads several topics"),
     ] {
-        let d = site.join("d");
-        let job = JobFile::parse("j.yaml", &changed, &[]).and_then(|file| file.check(d.node.check_options()));
-        let mut failure = d.cluster.submit(&job.unwrap()).err();
-        eventually("it is refused", || {
-            failure = failure.take().or_else(|| d.cluster.failure());
-            failure.is_some()
-        });
-        let failure = failure.unwrap().to_string();
+        let failure = site.refusal_of(&changed);
         assert!(failure.contains(why), "{failure}");
     }
 }
@@ -140,7 +114,7 @@ fn a_unit_whose_messages_were_deleted_says_so_and_goes_on_without_them_if_it_may
     let mut payments = Payments::new(&site);
     payments.write(40, 3);
     let a = site.join("a");
-    a.submit(READS);
+    a.submit(&reads());
     payments.tally.are_counted(&[&a], "q");
     drop(a);
     // Of the next messages the first of partition 0 goes before anybody has read it.
@@ -150,7 +124,7 @@ fn a_unit_whose_messages_were_deleted_says_so_and_goes_on_without_them_if_it_may
     payments.write(30, 3);
     site.bus.retain_from(&of, end + 1);
     let a = site.join("a");
-    a.submit(READS);
+    a.submit(&reads());
     let why = || {
         let units = a.cluster.view().snapshot(Some("j")).unwrap().units;
         units.into_iter().find_map(|unit| unit.failure)
@@ -158,6 +132,6 @@ fn a_unit_whose_messages_were_deleted_says_so_and_goes_on_without_them_if_it_may
     eventually("a unit does not start", || why().is_some());
     let why = why().unwrap();
     assert!(why.contains("does not start") && why.contains("were deleted before they were read"), "{why}");
-    a.submit(&READS.replace("topics:", "missing: skip\n    topics:"));
+    a.submit(&reads().replace("topics:", "missing: skip\n    topics:"));
     payments.tally.are_counted(&[&a], "q");
 }
