@@ -174,6 +174,13 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
             source.by_time = false;
         }
     }
+    let is_taken = |name: &Arc<str>| stages.iter().filter(|other| other.name == *name).count() > 1;
+    if let Some(StageCut { name, .. }) = stages.iter().find(|stage| is_taken(&stage.name)) {
+        return Err(vec![Refusal::new(
+            format!("two stages of the job have the name {name:?}"),
+            "give the source, operator or sink of that name another one",
+        )]);
+    }
     let answering = stages.iter().position(StageCut::answers).unwrap_or(0);
     for (place, stage) in stages.iter_mut().enumerate() {
         stage.place = u32::try_from(place).expect("few keys");

@@ -217,6 +217,10 @@ fn a_file_that_a_node_writes_has_each_row_once_whatever_becomes_of_that_node() {
         (written("out", to_topic), "which the units write wherever they are"),
         (written("features", &sink), "something else of the job has its name"),
         (written("out", &sink.replace("input: features", "input: some")), "is above the key of"),
+        (
+            CHAIN.replace("out: { type: 'null', input: features }", &format!("features-1: {sink}")),
+            "two stages of the job have the name \"features-1\"",
+        ),
     ] {
         let job = JobFile::parse("j.yaml", &text, &[]).and_then(|file| file.check(a.node.check_options()));
         let failure = a.cluster.submit(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).unwrap_err();
