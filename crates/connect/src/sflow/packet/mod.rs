@@ -6,7 +6,10 @@
 
 mod tunnel;
 
-use etherparse::{Ipv6ExtensionSlice, LaxIpSlice, LaxIpv4Slice, LaxIpv6Slice};
+use etherparse::{
+    IpAuthHeaderSlice, Ipv6FragmentHeaderSlice, Ipv6RawExtHeaderSlice, LaxIpSlice, LaxIpv4Slice,
+    LaxIpv6Slice, ip_number,
+};
 
 use super::xdr::{Address, from_v4};
 pub(super) use tunnel::Inner;
@@ -312,21 +315,8 @@ fn part<'a>(bytes: &'a [u8], slice: &LaxIpSlice<'_>, fragment: Fragment) -> Opti
             (header.slice().len(), usize::from(header.total_len()), header.protocol())
         }
         LaxIpSlice::Ipv6(v6) => {
-            let mut head = 40;
-            let protocol = v6.extensions().clone().into_iter().find_map(|extension| {
-                head += match &extension {
-                    Ipv6ExtensionSlice::HopByHop(header)
-                    | Ipv6ExtensionSlice::Routing(header)
-                    | Ipv6ExtensionSlice::DestinationOptions(header) => header.slice().len(),
-                    Ipv6ExtensionSlice::Authentication(header) => header.slice().len(),
-                    Ipv6ExtensionSlice::Fragment(header) => header.slice().len(),
-                };
-                match extension {
-                    Ipv6ExtensionSlice::Fragment(header) => Some(header.next_header()),
-                    _ => None,
-                }
-            })?;
-            (head, 40 + usize::from(v6.header().payload_length()), protocol)
+            let (end, header) = fragment_header(v6)?;
+            (40 + end, 40 + usize::from(v6.header().payload_length()), header.next_header())
         }
     };
     let length = whole.checked_sub(head)?;
@@ -365,17 +355,14 @@ fn ipv4(slice: &LaxIpv4Slice<'_>) -> Ip {
 
 fn ipv6(slice: &LaxIpv6Slice<'_>) -> Ip {
     let header = slice.header();
-    let fragment = slice.extensions().clone().into_iter().find_map(|extension| match extension {
-        Ipv6ExtensionSlice::Fragment(fragment) => Some((
-            Fragment {
-                id: fragment.identification(),
-                offset: fragment.fragment_offset().value(),
-                more: fragment.more_fragments(),
-                dont: false,
-            },
-            fragment.next_header(),
-        )),
-        _ => None,
+    let fragment = fragment_header(slice).map(|(_, fragment)| {
+        let fields = Fragment {
+            id: fragment.identification(),
+            offset: fragment.fragment_offset().value(),
+            more: fragment.more_fragments(),
+            dont: false,
+        };
+        (fields, fragment.next_header())
     });
     let (fragment, protocol) = match fragment {
         Some((fragment, next)) if fragment.offset != 0 => (Some(fragment), next),
@@ -391,6 +378,37 @@ fn ipv6(slice: &LaxIpv6Slice<'_>) -> Ip {
         length: (header.payload_length() > 0).then(|| 40 + u64::from(header.payload_length())),
         flow_label: Some(header.flow_label().value()),
         fragment,
+    }
+}
+
+/// The fragment header among the extension headers, and where it ends, in bytes after the fixed header.
+///
+/// The iterator of `etherparse` 0.21 trusts that the chain is whole, which a [`LaxIpv6Slice`] does not promise: where
+/// a header is cut, it reads memory that is not the packet's. So each header is checked here again.
+fn fragment_header<'a>(packet: &LaxIpv6Slice<'a>) -> Option<(usize, Ipv6FragmentHeaderSlice<'a>)> {
+    let headers = packet.extensions().slice();
+    let mut kind = packet.extensions().first_header()?;
+    let mut start = 0;
+    loop {
+        let rest = headers.get(start..)?;
+        let length = match kind {
+            ip_number::IPV6_FRAG => {
+                let header = Ipv6FragmentHeaderSlice::from_slice(rest).ok()?;
+                return Some((start + header.slice().len(), header));
+            }
+            ip_number::IPV6_HOP_BY_HOP | ip_number::IPV6_ROUTE | ip_number::IPV6_DEST_OPTIONS => {
+                let header = Ipv6RawExtHeaderSlice::from_slice(rest).ok()?;
+                kind = header.next_header();
+                header.slice().len()
+            }
+            ip_number::AUTH => {
+                let header = IpAuthHeaderSlice::from_slice(rest).ok()?;
+                kind = header.next_header();
+                header.slice().len()
+            }
+            _ => return None,
+        };
+        start += length;
     }
 }
 

@@ -151,3 +151,37 @@ fn every_truncation_is_survived() {
     let whole = Packet::ethernet(&frame);
     assert_eq!(whole.inner(Tunnels::ALL).unwrap().packet.ports, Some((1, 2)));
 }
+
+#[test]
+fn extension_headers_may_end_anywhere() {
+    // Every kind that `etherparse` follows, twice, each of 8 bytes but the one for authentication (12).
+    let header = |kind: u8, next: u8| match kind {
+        51 => vec![next, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2],
+        44 => vec![next, 0, 0, 1, 0, 0, 0, 9],
+        _ => vec![next, 0, 1, 4, 0, 0, 0, 0],
+    };
+    let kinds = [0, 60, 43, 44, 51, 60, 43, 51, 44];
+    let mut chain: Vec<u8> =
+        kinds.iter().zip(&kinds[1..]).flat_map(|(kind, next)| header(*kind, *next)).collect();
+    chain.extend(header(44, 17));
+    chain.extend(udp(6_343, b"sflow"));
+    let whole = v6(0, &chain);
+    let packet = Packet::ip(&whole);
+    let fragment = packet.ip.and_then(|ip| ip.fragment).unwrap();
+    assert_eq!((fragment.id, fragment.more, packet.udp().map(|(port, _)| port)), (9, true, Some(6_343)));
+    let first_fragment = 40 + 3 * 8 + 8;
+    for length in 0..whole.len() {
+        // A slice of its own, so that a read past its end is one past an allocation.
+        let cut: Box<[u8]> = whole[..length].into();
+        let packet = Packet::ip(&cut);
+        assert_eq!(packet.part.is_some(), length >= first_fragment, "{length} bytes");
+        assert!(length >= 40 || packet.ip.is_none(), "{length} bytes");
+    }
+    for last in kinds {
+        let chain = [header(60, last), vec![17, 255]].concat();
+        assert!(
+            Packet::ip(&v6(60, &chain)).part.is_none(),
+            "a header {last} that says 2,048 bytes, and has 2"
+        );
+    }
+}
