@@ -105,12 +105,19 @@ impl Cluster {
         self.in_flight = 0;
         for _ in 0..200 {
             self.report();
-            if self.log.state().events().is_empty() {
+            if !self.has_to_plan() {
                 return;
             }
             self.plan();
         }
         panic!("there is always something to plan: {:?}", self.log.state().events());
+    }
+
+    fn has_to_plan(&self) -> bool {
+        let state = self.log.state();
+        let leader = state.by_age()[0].clone();
+        let incarnation = state.member(&leader).unwrap().incarnation;
+        state.may_plan(&Process { incarnation, name: leader })
     }
 
     /// Makes the leader look at the plan again.
@@ -119,7 +126,7 @@ impl Cluster {
         for _ in 0..STATE_EVERY / 10_000_000 {
             self.log.now += 10_000_000;
             self.report();
-            if !self.log.state().events().is_empty() {
+            if self.has_to_plan() {
                 break;
             }
         }
@@ -315,6 +322,38 @@ fn units_in_trouble_are_taken_away_first_and_not_given_back_for_a_minute() {
         assert_ne!(cluster.log.state().active(unit), Some(&name("beta")));
     }
     assert_eq!(cluster.counts()[1], "beta 2");
+}
+
+#[test]
+fn a_node_may_leave_once_the_only_other_one_is_out_of_trouble() {
+    let mut cluster = Cluster::new(&["alpha", "beta"]);
+    cluster.joins("gamma", None, 1);
+    cluster.log.counts(fraud(6, 0));
+    cluster.settle();
+    let mine: Vec<Unit> = cluster
+        .log
+        .state()
+        .units()
+        .filter(|(_, known)| known.planned == Some(name("beta")))
+        .map(|(unit, _)| unit.clone())
+        .collect();
+    cluster.beat("beta", &[], &mine);
+    let limit = cluster.log.state().log_time() + TROUBLE_LASTS;
+    cluster.settle();
+    for node in ["gamma", "alpha"] {
+        cluster.log.counts(drain(node, true));
+        cluster.settle();
+    }
+    assert!(cluster.log.state().log_time() < limit);
+    assert_eq!(cluster.counts(), ["alpha 2", "beta 4", "gamma 0"], "beta may not have them yet");
+    while cluster.log.state().log_time() < limit {
+        assert!(!cluster.has_to_plan(), "nothing has changed");
+        cluster.log.now += 10_000_000;
+        cluster.report();
+    }
+    assert!(cluster.log.state().events().is_empty());
+    cluster.settle();
+    assert_eq!(cluster.counts(), ["alpha 0", "beta 6", "gamma 0"]);
 }
 
 #[test]

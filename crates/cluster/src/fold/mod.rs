@@ -347,10 +347,18 @@ impl State {
         names.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Whether a process may append a plan: an event is not answered, and it is the oldest member, or each older one had
-    /// twelve beats of the median to do so, for this plan or for the one in force. One attempt for each plan in force is enough; a second one would be void.
+    /// Whether a process may append a plan: an event is not answered or a ban has ended, and it is the oldest member, or
+    /// each older one had twelve beats of the median to do so, for this plan or for the one in force. One attempt for
+    /// each plan in force is enough; a second one would be void.
     pub fn may_plan(&self, process: &Process) -> bool {
-        !self.events.is_empty() && self.is_among(&self.plan_turn, process)
+        self.is_among(&self.plan_turn, process) && (!self.events.is_empty() || self.has_ended_ban())
+    }
+
+    /// Whether a node may have a unit that it could not have when the plan in force was made. That is no event: it would
+    /// be one more in the state, and nodes of an older version would have another state.
+    fn has_ended_ban(&self) -> bool {
+        let is_over = |unit: &UnitState| unit.bans.values().any(|until| *until <= self.age);
+        self.plan.is_some() && self.units.values().any(is_over)
     }
 
     /// Whether a process may append the State record of the last cut.

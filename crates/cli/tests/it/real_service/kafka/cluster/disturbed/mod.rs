@@ -5,8 +5,7 @@
 //! held against what was known before its request left and what had been sent when it came ([`clients`]). When the last
 //! fault is over and all payments are answered, one more payment of each card and shop is compared with a recount
 //! ([`payments`]), and so are the rows that the job wrote to two topics, by transactions and with positions, and those of
-//! a table, as each node answers SQL. Rows by transactions are not compared where the broker says in its log that it has lost
-//! some itself. A run in which a fault did not happen, or no answer was checked, fails.
+//! a table, as each node answers SQL. A run in which a fault did not happen, or no answer was checked, fails.
 //!
 //! `THALWEG_SECONDS` is how long faults go on: each comes once at least, and all of them in another order in the next lap.
 //! `THALWEG_SEED` decides payments, their clients, the order of faults, the nodes that they hit and their moments. A seed
