@@ -398,4 +398,17 @@ pub trait Producer: Send {
     /// [`Problem::OutcomeUnknown`](crate::Problem::OutcomeUnknown): a new producer finds out by
     /// [`Bus::group_offsets`]. [`Problem::Fenced`](crate::Problem::Fenced).
     fn commit(&mut self, group: &str, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError>;
+
+    /// Has the coordinator of a group write to the log of its offsets, in a transaction that is given up, so that nothing
+    /// changes. `of` is any partition of which the group may have an offset. None is to be open, and none is afterwards.
+    ///
+    /// A coordinator that has loaded a part of its log notices it as soon as it writes, and begins anew. Until then it
+    /// answers all the same, with older offsets or none: where the leader of the log changes twice while it is loaded, the
+    /// end of the first load counts for the second (`CoordinatorRuntime.CoordinatorContext.load` of Kafka 4.2.1 and 4.4.0;
+    /// its log says *out of sync with the underlying log* then). Offsets that are the same before and after this call are
+    /// those of the whole log.
+    ///
+    /// # Errors
+    /// As [`Producer::commit`].
+    fn probe(&mut self, group: &str, of: &TopicPartition) -> Result<(), BusError>;
 }

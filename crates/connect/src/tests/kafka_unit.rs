@@ -289,6 +289,7 @@ fn rows_of_transactions_come_once_whichever_copy_writes() {
             unknown_commits: 50,
             lost_commits: 50,
             aborts: 50,
+            partial_loads: 100,
             outages: 50,
             ..Faults::default()
         },

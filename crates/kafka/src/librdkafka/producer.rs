@@ -265,6 +265,23 @@ impl KafkaProducer {
         BusError { problem: Problem::OutcomeUnknown, ..trouble }
     }
 
+    /// Offsets of the group of this producer, which are committed with the open transaction.
+    fn send_offsets(&self, action: &str, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError> {
+        let mut list = TopicPartitionList::new();
+        for (of, offset) in offsets {
+            list.add_partition_offset(&of.topic, of.partition, Offset::Offset(offset.offset))
+                .map_err(|error| trouble(action.to_owned(), &error))?;
+            if let Some(mut element) = list.find_partition(&of.topic, of.partition) {
+                element.set_metadata(&offset.metadata);
+            }
+        }
+        let Some(Transactions { group, .. }) = &self.transactions else {
+            return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
+        };
+        let (list, group, timeout) = (Arc::new(list), Arc::clone(group), self.timeout);
+        self.repeated(action, move |producer| producer.send_offsets_to_transaction(&list, &group, timeout))
+    }
+
     /// Repeats a step of a transaction while that makes sense.
     fn repeated(
         &self,
@@ -368,25 +385,21 @@ impl Producer for KafkaProducer {
 
     fn commit(&mut self, group: &str, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError> {
         let action = format!("commit a transaction of {group:?}");
-        let mut list = TopicPartitionList::new();
-        for (of, offset) in offsets {
-            list.add_partition_offset(&of.topic, of.partition, Offset::Offset(offset.offset))
-                .map_err(|error| trouble(action.clone(), &error))?;
-            if let Some(mut element) = list.find_partition(&of.topic, of.partition) {
-                element.set_metadata(&offset.metadata);
-            }
-        }
-        let Some(Transactions { group, .. }) = &self.transactions else {
-            return Err(BusError::new(Problem::Other, action, "the producer has no transactional id"));
-        };
-        let (list, group, timeout) = (Arc::new(list), Arc::clone(group), self.timeout);
-        self.repeated(&action, move |producer| producer.send_offsets_to_transaction(&list, &group, timeout))?;
+        self.send_offsets(&action, offsets)?;
+        let timeout = self.timeout;
         self.repeated(&action, move |producer| producer.commit_transaction(timeout))?;
         match self.shared.failure.get() {
             // Cannot be: a transaction with a message that was not written is aborted.
             Some(failure) => Err(BusError { problem: Problem::OutcomeUnknown, ..failure.clone() }),
             None => Ok(()),
         }
+    }
+
+    fn probe(&mut self, group: &str, of: &TopicPartition) -> Result<(), BusError> {
+        self.begin()?;
+        let action = format!("try the coordinator of group {group:?}");
+        self.send_offsets(&action, &[(of.clone(), GroupOffset::default())])?;
+        self.abort()
     }
 }
 

@@ -129,7 +129,7 @@ impl Consumer for MemoryConsumer {
         for (partition, offset) in offsets {
             if let Some(Some(Reading { of, .. })) = self.partitions.get(*partition) {
                 let committed = GroupOffset { offset: *offset, metadata: String::new() };
-                world.groups.insert((self.options.group.clone(), of.clone()), committed);
+                world.write_offset(&self.options.group, of, committed);
             }
         }
         Ok(())
@@ -412,10 +412,20 @@ impl Producer for MemoryProducer {
         }
         world.end_transaction(transaction, true);
         for (of, offset) in offsets {
-            world.groups.insert((group.to_owned(), of.clone()), offset.clone());
+            world.write_offset(group, of, offset.clone());
         }
         if world.happens(faults.unknown_commits) {
             return Err(unknown);
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, group: &str, _: &TopicPartition) -> Result<(), BusError> {
+        self.begin()?;
+        let mut world = lock(&self.world);
+        world.load_whole(group);
+        if let Some(transaction) = self.transaction.take() {
+            world.end_transaction(transaction, false);
         }
         Ok(())
     }

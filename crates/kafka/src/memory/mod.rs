@@ -46,6 +46,9 @@ pub struct Faults {
     /// A transaction was open for too long: the broker has aborted it, and refuses its producer as if another one had taken
     /// over.
     pub timed_out: u32,
+    /// The coordinator of a group has loaded a part of its log: until something is written to it, it answers with the offset
+    /// that it was given first.
+    pub partial_loads: u32,
     /// A call finds no broker.
     pub outages: u32,
 }
@@ -289,14 +292,15 @@ struct MemoryGroup {
 
 impl Group for MemoryGroup {
     fn offsets(&mut self, of: &[TopicPartition]) -> Result<Vec<Option<GroupOffset>>, BusError> {
-        let world = self.bus.reach("look up the offsets of a group")?;
-        Ok(of.iter().map(|of| world.groups.get(&(self.name.clone(), of.clone())).cloned()).collect())
+        let mut world = self.bus.reach("look up the offsets of a group")?;
+        world.may_load_in_part(&self.name);
+        Ok(of.iter().map(|of| world.told_offset(&self.name, of)).collect())
     }
 
     fn commit(&mut self, offsets: &[(TopicPartition, GroupOffset)]) -> Result<(), BusError> {
         let mut world = self.bus.reach("commit offsets of a group")?;
         for (of, offset) in offsets {
-            world.groups.insert((self.name.clone(), of.clone()), offset.clone());
+            world.write_offset(&self.name, of, offset.clone());
         }
         Ok(())
     }

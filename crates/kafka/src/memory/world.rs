@@ -36,6 +36,11 @@ pub(super) struct World {
     pub(super) happened: Faults,
     pub(super) topics: BTreeMap<String, TopicState>,
     pub(super) groups: BTreeMap<(String, TopicPartition), GroupOffset>,
+    /// What they were given first.
+    first_offsets: BTreeMap<(String, TopicPartition), GroupOffset>,
+    /// Those whose coordinator has loaded a part of its log, and those to which something was written since it was asked.
+    loaded_in_part: BTreeSet<String>,
+    written: BTreeSet<String>,
     /// The present epoch of each transactional id, and its open transaction.
     ids: BTreeMap<String, (u64, Option<Transaction>)>,
     open: BTreeSet<Transaction>,
@@ -71,6 +76,9 @@ impl World {
             happened: Faults::default(),
             topics: BTreeMap::new(),
             groups: BTreeMap::new(),
+            first_offsets: BTreeMap::new(),
+            loaded_in_part: BTreeSet::new(),
+            written: BTreeSet::new(),
             ids: BTreeMap::new(),
             open: BTreeSet::new(),
             aborted: BTreeSet::new(),
@@ -152,6 +160,34 @@ impl World {
     /// Whether something happens now that happens so often of 1,000 times.
     pub(super) fn happens(&mut self, of_thousand: u32) -> bool {
         of_thousand > 0 && self.random.u32(0..1_000) < of_thousand
+    }
+
+    /// Whether the coordinator of a group has now loaded a part of its log. Not right after a write: brokers take longer to
+    /// load than a client to ask.
+    pub(super) fn may_load_in_part(&mut self, group: &str) {
+        let is_new = !self.written.remove(group);
+        if is_new && self.happens(self.faults.partial_loads) && self.loaded_in_part.insert(group.to_owned()) {
+            self.happened.partial_loads += 1;
+        }
+    }
+
+    pub(super) fn load_whole(&mut self, group: &str) {
+        self.loaded_in_part.remove(group);
+        self.written.insert(group.to_owned());
+    }
+
+    /// What a group says that it has.
+    pub(super) fn told_offset(&self, group: &str, of: &TopicPartition) -> Option<GroupOffset> {
+        let is_whole = !self.loaded_in_part.contains(group);
+        let offsets = if is_whole { &self.groups } else { &self.first_offsets };
+        offsets.get(&(group.to_owned(), of.clone())).cloned()
+    }
+
+    pub(super) fn write_offset(&mut self, group: &str, of: &TopicPartition, offset: GroupOffset) {
+        self.load_whole(group);
+        let key = (group.to_owned(), of.clone());
+        self.first_offsets.entry(key.clone()).or_insert_with(|| offset.clone());
+        self.groups.insert(key, offset);
     }
 
     /// A number below `end`.

@@ -187,6 +187,16 @@ fn transactions_are_seen_once_committed_and_fence_older_producers() {
     let offset = GroupOffset { offset: 42, metadata: String::new() };
     new.commit(&id, &[(of.clone(), offset.clone())]).unwrap();
     eventually("the second one is seen", || (read(&mut *reader, number) == ["second"]).then_some(()));
+    assert_eq!(bus.group_offsets(&id, std::slice::from_ref(&of)), Ok(vec![Some(offset.clone())]));
+    new.probe(&id, &of).unwrap();
+    assert_eq!(
+        bus.group_offsets(&id, std::slice::from_ref(&of)),
+        Ok(vec![Some(offset)]),
+        "it changes nothing"
+    );
+    let offset = GroupOffset { offset: 43, metadata: String::new() };
+    new.begin().unwrap();
+    new.commit(&id, &[(of.clone(), offset.clone())]).unwrap();
     assert_eq!(bus.group_offsets(&id, std::slice::from_ref(&of)), Ok(vec![Some(offset)]));
     let mut all = consumer(&bus, Isolation::Uncommitted);
     let number = all.assign(&of, 0).unwrap();

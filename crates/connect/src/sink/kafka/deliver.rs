@@ -57,6 +57,9 @@ pub(super) const POSITION: &str = "thalweg-position";
 /// Bytes of a transaction at which it is committed early.
 const TRANSACTION: usize = 8 << 20;
 
+/// How often it is asked how far rows are written, until the answer is twice the same.
+const LOOKS: u32 = 8;
+
 /// How soon the thread looks again that has nothing to do.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -545,8 +548,10 @@ pub(super) struct Start {
 /// Delivers by transactions.
 pub(super) struct Transactions {
     inner: Deliverer,
-    /// Rows up to here are committed; `None`: none is.
+    /// Rows up to here are committed, as Kafka has said last; `None`: none is.
     committed: Option<RowPosition>,
+    /// Up to here they are for sure: Kafka had said so when this was noted. What it says now may not be less.
+    known: Option<RowPosition>,
     /// The cycle in which they were, as Kafka has said last.
     committed_in: u64,
     /// The last cycle that was ended.
@@ -590,6 +595,7 @@ impl Transactions {
         Self {
             inner,
             committed: None,
+            known: start.position.filter(|_| start.is_durable),
             committed_in: 0,
             cycle: start.cycle,
             is_open: false,
@@ -664,14 +670,10 @@ impl Transactions {
         self.inner.producer = None;
         self.is_open = false;
         self.inner.producer()?;
-        let (place, Deliverer { plan, bus, progress, .. }) = (self.place(), &mut self.inner);
-        let found = match progress {
-            Some(progress) => progress.look(&**bus)?,
-            None => {
-                let found = bus.group_offsets(&plan.id, &[place])?.into_iter().next().flatten();
-                found.map(|found| Committed::read(&found, &plan.id)).transpose()?
-            }
-        };
+        let found = self.look()?;
+        if let Some(progress) = &self.inner.progress {
+            self.known = self.known.max(progress.written);
+        }
         self.committed = None;
         if let Some(Committed { position, cycle, life }) = found {
             // A job that begins anew every time has numbered the rows of its other lives otherwise.
@@ -681,6 +683,56 @@ impl Transactions {
             }
         }
         Ok(())
+    }
+
+    /// How far rows are committed, as the group has it: what it says before and after its coordinator has written something,
+    /// as one that has loaded a part of its log says less ([`Producer::probe`]), and rows would be written twice.
+    fn look(&mut self) -> Result<Option<Committed>, BusError> {
+        let place = self.place();
+        let mut found = self.look_once()?;
+        for _ in 0..LOOKS {
+            let id = self.inner.plan.id.clone();
+            self.inner.producer()?.probe(&id, &place)?;
+            let before = std::mem::replace(&mut found, self.look_once()?);
+            if found == before {
+                return Ok(found);
+            }
+            warn!(
+                group = id,
+                before = before.map(|before| before.position.seq),
+                after = found.as_ref().map(|after| after.position.seq),
+                "a coordinator of groups has said two things of how far rows are written, and is asked again"
+            );
+        }
+        let action = format!("look up the position of group {:?}", self.inner.plan.id);
+        Err(BusError::new(Problem::Other, action, format!("its coordinator has said {LOOKS} things")))
+    }
+
+    fn look_once(&mut self) -> Result<Option<Committed>, BusError> {
+        let (place, Deliverer { plan, bus, progress, .. }) = (self.place(), &mut self.inner);
+        if let Some(progress) = progress {
+            return progress.look(&**bus);
+        }
+        let found = bus.group_offsets(&plan.id, &[place])?.into_iter().next().flatten();
+        found.map(|found| Committed::read(&found, &plan.id)).transpose()
+    }
+
+    /// Compares what Kafka has with what it had.
+    fn check_known(&self) -> Result<(), Error> {
+        let Some(known) =
+            self.known.filter(|known| self.committed.is_none_or(|committed| committed < *known))
+        else {
+            return Ok(());
+        };
+        let Plan { sink, id, .. } = &self.inner.plan;
+        let said = match self.committed {
+            Some(committed) => format!("has position {committed}"),
+            None => "has no position".to_owned(),
+        };
+        Err(Error::corrupt(format!("sink {sink:?}: group {id:?} {said}, expected at least {known}: rows are written up to there")).with_hint(
+            "the group's offsets were deleted, have expired or are of an older state of the cluster: rows would be \
+             written twice; start the job in a new data directory, under another name",
+        ))
     }
 
     /// Compares what Kafka has with what the job has.
@@ -700,14 +752,7 @@ impl Transactions {
                  offsets (kafka-consumer-groups --delete) to add to the rows that are there",
             );
         }
-        if start.position.is_some_and(|position| self.committed.is_none_or(|committed| committed < position))
-        {
-            return differs(
-                "has a position below that of the job's last commit".to_owned(),
-                "the group's offsets were deleted, have expired or are of an older state of the cluster: rows would be \
-                 written twice; start the job in a new data directory, under another name",
-            );
-        }
+        self.check_known()?;
         // Each copy of a unit has cycles of its own, and goes on from any older commit.
         let is_alone = self.inner.progress.is_none();
         if is_alone && self.committed.is_some() && self.committed_in > start.cycle + OPEN_CYCLES {
@@ -804,7 +849,7 @@ impl Transactions {
             match outcome {
                 Ok(()) => {
                     (self.is_open, self.refreshed) = (false, Instant::now());
-                    self.committed = Some(last);
+                    (self.committed, self.known) = (Some(last), self.known.max(Some(last)));
                     self.shared.set(last);
                     self.inner.figures.note_transaction(begun.elapsed());
                     self.inner.release(u64::MAX);
@@ -832,15 +877,21 @@ impl Transactions {
             if self.inner.stop.is_set() {
                 return Ok(());
             }
-            match self.again() {
+            match self.begin_anew() {
+                Ok(()) => self.check_known()?,
+                Err(again) => {
+                    error = again;
+                    continue;
+                }
+            }
+            match self.send_again() {
                 Ok(()) => return Ok(()),
                 Err(again) => error = again,
             }
         }
     }
 
-    fn again(&mut self) -> Result<(), BusError> {
-        self.begin_anew()?;
+    fn send_again(&mut self) -> Result<(), BusError> {
         let records = self.inner.pending.iter().map(|pending| pending.records).sum();
         self.inner.figures.retried.fetch_add(records, Ordering::Relaxed);
         self.send_pending()

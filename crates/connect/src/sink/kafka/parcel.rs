@@ -4,6 +4,8 @@
 //! key 4, value 4; then for each header its length 4 (all ones: null), after their count 1; then topic, key, value and the
 //! headers' values. The names of headers are those of the sink. Both ends are in one process.
 
+use std::fmt;
+
 use thalweg_types::Seq;
 
 const HAS_TOPIC: u8 = 1;
@@ -29,6 +31,12 @@ impl RowPosition {
             text.push(itoa::Buffer::new().format(self.index));
         }
         text
+    }
+}
+
+impl fmt::Display for RowPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.text().as_bytes()))
     }
 }
 
