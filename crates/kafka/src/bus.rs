@@ -405,8 +405,9 @@ pub trait Producer: Send {
     /// A coordinator that has loaded a part of its log notices it as soon as it writes, and begins anew. Until then it
     /// answers all the same, with older offsets or none: where the leader of the log changes twice while it is loaded, the
     /// end of the first load counts for the second (`CoordinatorRuntime.CoordinatorContext.load` of Kafka 4.2.1 and 4.4.0;
-    /// its log says *out of sync with the underlying log* then). Offsets that are the same before and after this call are
-    /// those of the whole log.
+    /// its log says *out of sync with the underlying log* then). Offsets that differ before and after this call are from a
+    /// part of the log. That they are the same shows less: where the first that such a coordinator writes is the marker of
+    /// another transaction, it takes the part for the whole until it loads again.
     ///
     /// # Errors
     /// As [`Producer::commit`].

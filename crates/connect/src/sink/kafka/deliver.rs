@@ -548,10 +548,8 @@ pub(super) struct Start {
 /// Delivers by transactions.
 pub(super) struct Transactions {
     inner: Deliverer,
-    /// Rows up to here are committed, as Kafka has said last; `None`: none is.
+    /// Rows up to here are committed; `None`: none is.
     committed: Option<RowPosition>,
-    /// Up to here they are for sure: Kafka had said so when this was noted. What it says now may not be less.
-    known: Option<RowPosition>,
     /// The cycle in which they were, as Kafka has said last.
     committed_in: u64,
     /// The last cycle that was ended.
@@ -595,7 +593,6 @@ impl Transactions {
         Self {
             inner,
             committed: None,
-            known: start.position.filter(|_| start.is_durable),
             committed_in: 0,
             cycle: start.cycle,
             is_open: false,
@@ -671,9 +668,6 @@ impl Transactions {
         self.is_open = false;
         self.inner.producer()?;
         let found = self.look()?;
-        if let Some(progress) = &self.inner.progress {
-            self.known = self.known.max(progress.written);
-        }
         self.committed = None;
         if let Some(Committed { position, cycle, life }) = found {
             // A job that begins anew every time has numbered the rows of its other lives otherwise.
@@ -686,7 +680,8 @@ impl Transactions {
     }
 
     /// How far rows are committed, as the group has it: what it says before and after its coordinator has written something,
-    /// as one that has loaded a part of its log says less ([`Producer::probe`]), and rows would be written twice.
+    /// as one that has loaded a part of its log says less, and rows would be written twice. [`Producer::probe`] says which of
+    /// these it does not find.
     fn look(&mut self) -> Result<Option<Committed>, BusError> {
         let place = self.place();
         let mut found = self.look_once()?;
@@ -717,24 +712,6 @@ impl Transactions {
         found.map(|found| Committed::read(&found, &plan.id)).transpose()
     }
 
-    /// Compares what Kafka has with what it had.
-    fn check_known(&self) -> Result<(), Error> {
-        let Some(known) =
-            self.known.filter(|known| self.committed.is_none_or(|committed| committed < *known))
-        else {
-            return Ok(());
-        };
-        let Plan { sink, id, .. } = &self.inner.plan;
-        let said = match self.committed {
-            Some(committed) => format!("has position {committed}"),
-            None => "has no position".to_owned(),
-        };
-        Err(Error::corrupt(format!("sink {sink:?}: group {id:?} {said}, expected at least {known}: rows are written up to there")).with_hint(
-            "the group's offsets were deleted, have expired or are of an older state of the cluster: rows would be \
-             written twice; start the job in a new data directory, under another name",
-        ))
-    }
-
     /// Compares what Kafka has with what the job has.
     fn check(&mut self, start: &Start) -> Result<(), Error> {
         if !start.is_durable {
@@ -752,7 +729,18 @@ impl Transactions {
                  offsets (kafka-consumer-groups --delete) to add to the rows that are there",
             );
         }
-        self.check_known()?;
+        if let Some(known) = start.position
+            && self.committed.is_none_or(|committed| committed < known)
+        {
+            let said =
+                self.committed.map_or("no position".to_owned(), |committed| format!("position {committed}"));
+            return differs(
+                format!("has {said}, expected at least {known}, that of the job's last commit"),
+                "the group's offsets were deleted, have expired or are of an older state of the cluster, or its \
+                 coordinator has loaded a part of them (restart that broker): rows would be written twice; start the \
+                 job in a new data directory, under another name",
+            );
+        }
         // Each copy of a unit has cycles of its own, and goes on from any older commit.
         let is_alone = self.inner.progress.is_none();
         if is_alone && self.committed.is_some() && self.committed_in > start.cycle + OPEN_CYCLES {
@@ -849,7 +837,7 @@ impl Transactions {
             match outcome {
                 Ok(()) => {
                     (self.is_open, self.refreshed) = (false, Instant::now());
-                    (self.committed, self.known) = (Some(last), self.known.max(Some(last)));
+                    self.committed = Some(last);
                     self.shared.set(last);
                     self.inner.figures.note_transaction(begun.elapsed());
                     self.inner.release(u64::MAX);
@@ -877,21 +865,15 @@ impl Transactions {
             if self.inner.stop.is_set() {
                 return Ok(());
             }
-            match self.begin_anew() {
-                Ok(()) => self.check_known()?,
-                Err(again) => {
-                    error = again;
-                    continue;
-                }
-            }
-            match self.send_again() {
+            match self.again() {
                 Ok(()) => return Ok(()),
                 Err(again) => error = again,
             }
         }
     }
 
-    fn send_again(&mut self) -> Result<(), BusError> {
+    fn again(&mut self) -> Result<(), BusError> {
+        self.begin_anew()?;
         let records = self.inner.pending.iter().map(|pending| pending.records).sum();
         self.inner.figures.retried.fetch_add(records, Ordering::Relaxed);
         self.send_pending()
