@@ -349,6 +349,60 @@ fn any_node_takes_records_and_any_may_die() {
     post(&c, &mut recount, 1_200);
 }
 
+/// Who has a unit is in that log, and its positions are in those of the stages: these go on without it.
+#[test]
+fn records_count_once_while_the_log_of_the_cluster_is_away() {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit(JOB);
+    let (b, c) = (site.join("b"), site.join("c"));
+    let all = ["a", "b", "c"];
+    eventually("units on all nodes", || {
+        [&a, &b, &c].iter().all(|peer| peer.is_spread(&all) && peer.has_door())
+    });
+    let mut recount = Recount::default();
+    let mut next = 100;
+    let mut post = |peer: &Peer| {
+        let cards: Vec<String> = (0..10).map(|card| format!("card {card}")).collect();
+        let records: Vec<(i64, i64, &str)> =
+            (0..10).map(|at| (next + at, TIME + next + at, &*cards[at as usize])).collect();
+        next += 10;
+        let lines = peer.post(&records).expect("answers");
+        for ((n, _, card), line) in records.iter().zip(&lines) {
+            recount.check(card, *n, line);
+        }
+    };
+    post(&a);
+    let plan = a.cluster.state().plan();
+    site.bus.take_away("t.control", true);
+    let key: [KeyOf; 1] = [("card".to_owned(), Some("card 1".to_owned()))];
+    let is_told = |peer: &Peer| {
+        matches!(peer.cluster.view().present("j", "features", "q", &key, None), Ok(Present::Here(_)))
+    };
+    // Nobody knows any more whether a unit is still here; records find theirs all the same.
+    eventually("nobody gives present values", || {
+        post(&b);
+        ![&a, &b, &c].iter().any(|peer| is_told(peer))
+    });
+    for peer in [&a, &b, &c] {
+        post(peer);
+    }
+    // Nobody was silent in a log that nobody could write.
+    site.bus.take_away("t.control", false);
+    eventually("present values again", || [&a, &b, &c].iter().any(|peer| is_told(peer)));
+    post(&c);
+    assert_eq!(a.cluster.state().plan(), plan, "nothing has moved");
+    assert!(a.is_spread(&all));
+
+    // A node that dies meanwhile is found dead afterwards.
+    site.bus.take_away("t.control", true);
+    drop(b);
+    site.bus.take_away("t.control", false);
+    eventually("units on those that are left", || a.is_spread(&["a", "c"]) && c.is_spread(&["a", "c"]));
+    post(&a);
+    post(&c);
+}
+
 #[test]
 fn a_new_text_of_the_job_counts_on_and_one_that_its_state_does_not_survive_is_refused() {
     let site = Site::new();

@@ -148,7 +148,7 @@ fn read(
     loop {
         let mut world = lock(world);
         let delays = world.faults.delays;
-        if world.cut_of(client).reads || world.happens(delays) {
+        if world.cut_of(client).reads || world.is_away(&of.topic) || world.happens(delays) {
             return Ok(taken);
         }
         let Bounds { start, end } = world.bounds(of)?;
@@ -248,7 +248,9 @@ impl MemoryProducer {
         }
         let count = 1 + world.below(self.queue.len());
         for _ in 0..count {
-            let Some(mut first) = self.queue.pop_front() else { break };
+            let goes = |queued: &Queued| !world.is_away(&queued.to.topic);
+            let next = self.queue.iter().position(goes);
+            let Some(mut first) = next.and_then(|next| self.queue.remove(next)) else { break };
             if !self.begun.contains(&first.to) {
                 self.begun.insert(first.to.clone());
                 let second = self.queue.iter().position(|queued| queued.to == first.to);

@@ -138,6 +138,22 @@ impl MemoryBus {
         wakes.iter().for_each(|wake| wake());
     }
 
+    /// Takes a topic away, or brings it back: no broker leads its partitions. Producers keep what is for it, consumers get
+    /// nothing of it, and who asks for its offsets finds no broker. Not for transactions.
+    pub fn take_away(&self, topic: &str, is_away: bool) {
+        let wakes = {
+            let mut world = self.world();
+            if is_away {
+                world.away.insert(topic.to_owned());
+                Vec::new()
+            } else {
+                world.away.remove(topic);
+                world.wakes_where(|reader| *reader.topic == *topic)
+            }
+        };
+        wakes.iter().for_each(|wake| wake());
+    }
+
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,7 +260,11 @@ impl Bus for MemoryBus {
 
     fn bounds(&self, of: &TopicPartition) -> Result<Bounds, BusError> {
         let action = format!("look up the offsets of {of}");
-        self.reach(&action)?.bounds(of)
+        let world = self.reach(&action)?;
+        if world.is_away(&of.topic) {
+            return Err(BusError::new(Problem::Unreachable, action, "no broker leads it"));
+        }
+        world.bounds(of)
     }
 
     fn offsets_at(&self, of: &[TopicPartition], time: i64) -> Result<Vec<i64>, BusError> {

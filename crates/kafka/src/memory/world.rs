@@ -56,6 +56,8 @@ pub(super) struct World {
     /// Readers get what they are given, and no more.
     pub(super) is_gated: bool,
     pub(super) cuts: BTreeMap<Arc<str>, Cut>,
+    /// Topics that no broker leads.
+    pub(super) away: BTreeSet<String>,
 }
 
 /// Whoever reads a partition.
@@ -90,6 +92,7 @@ impl World {
             next_reader: 0,
             is_gated: false,
             cuts: BTreeMap::new(),
+            away: BTreeSet::new(),
         }
     }
 
@@ -143,6 +146,12 @@ impl World {
         readers.filter_map(|reader| reader.wake.upgrade()).collect()
     }
 
+    /// What wakes the readers of some partitions.
+    pub(super) fn wakes_where(&self, which: impl Fn(&TopicPartition) -> bool) -> Vec<Arc<Wake>> {
+        let readers = self.readers.iter().filter(|reader| which(&reader.of));
+        readers.filter_map(|reader| reader.wake.upgrade()).collect()
+    }
+
     /// Lets a reader have so many messages more; what wakes it.
     pub(super) fn deliver(&self, reader: u64, messages: i64) -> Option<Arc<Wake>> {
         let reader = self.readers.iter().find(|known| known.number == reader)?;
@@ -150,6 +159,10 @@ impl World {
         let gate = reader.gate.load(Ordering::Relaxed);
         reader.gate.store(gate.saturating_add(messages).min(end), Ordering::Relaxed);
         reader.wake.upgrade()
+    }
+
+    pub(super) fn is_away(&self, topic: &str) -> bool {
+        self.away.contains(topic)
     }
 
     /// How a client is cut off.
