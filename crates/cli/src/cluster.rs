@@ -88,7 +88,8 @@ pub(crate) fn describe(job: &CheckedJob, address: &ClusterAddress) -> Result<(Ch
         }
         for sink in stage.outside_names() {
             stages += &format!(
-                "    sink {sink}: each unit writes, as group and transactional id {topic}.{sink}.PARTITION\n"
+                "    sink {sink}: each unit writes, as group and transactional id {topic}.{sink}.PARTITION; with transactions \
+                 the last message of topic {topic}.{sink}.written, at the same brokers, says how far\n"
             );
         }
         for table in stage.table_names() {

@@ -537,11 +537,21 @@ pub struct SinkContext {
 /// moves, or its node hangs, two may.
 #[derive(Clone)]
 pub struct SinkUnit {
-    /// What other systems know the sink by, whichever node has the unit.
-    pub id: Arc<str>,
+    /// What other systems know the sink by, whichever of its units and nodes it is.
+    pub sink: Arc<str>,
+    /// Which of the units with this sink it is, and how many there are.
+    pub partition: u32,
+    pub partitions: u32,
     /// `JOB/SINK/PARTITION`.
     pub name: Arc<str>,
     pub rows: Arc<dyn UnitRows>,
+}
+
+impl SinkUnit {
+    /// What other systems know the sink of this unit by, whichever node has it.
+    pub fn id(&self) -> String {
+        format!("{}.{}", self.sink, self.partition)
+    }
 }
 
 /// Where the rows of a unit stand in its log. Positions ascend with the rows, and are the same for all copies.

@@ -93,14 +93,20 @@ impl Copy {
             is_active: AtomicBool::new(is_active),
             limit: AtomicU64::new(0),
         });
-        let (id, name) = ("thalweg.test.answers.7".into(), "test/answers".into());
+        let (sink, name) = ("thalweg.test.answers".into(), "test/answers".into());
         let mut more = vec![("delivery", text(self.delivery)), ("brokers", list(&[&self.address]))];
         if self.delivery == "transactions" {
             more.push(("visible", OptionValue::Duration(2_000)));
         }
         let mut context = context(&numbers(), &entries(&more), Some(self.resume.clone()));
         context.format = Some(spec("ndjson", &[]));
-        context.unit = Some(SinkUnit { id, name, rows: Arc::clone(&rows) as Arc<dyn UnitRows> });
+        context.unit = Some(SinkUnit {
+            sink,
+            partition: 7,
+            partitions: 8,
+            name,
+            rows: Arc::clone(&rows) as Arc<dyn UnitRows>,
+        });
         // It begins only where there is a broker.
         self.bus.set_faults(Faults::default());
         let driven = Driven::of(&plugin(&self.bus), context).expect("a sink that can be opened");
@@ -243,7 +249,7 @@ fn run(bus: &MemoryBus, delivery: &'static str, seed: u64, faults: Faults) -> Ha
 }
 
 fn check(delivery: &'static str, faults: Faults) {
-    let mut all = Happened::default();
+    let (mut all, mut lost) = (Happened::default(), 0);
     for seed in 0..30 {
         let bus = with_topic(seed);
         let happened = run(&bus, delivery, seed, faults);
@@ -266,12 +272,14 @@ fn check(delivery: &'static str, faults: Faults) {
             let offset = bus.group_offset("thalweg.test.answers.7", &TopicPartition::new("t", 0));
             offset.is_some_and(|found| found.offset as u64 == (RECORDS - 1) * APART)
         });
+        lost += bus.happened().lost_offsets;
         all.kills += happened.kills;
         all.moves += happened.moves;
         all.followed += happened.followed;
         all.both += happened.both;
     }
     assert!(all.kills > 50 && all.moves > 50 && all.followed > 5 && all.both > 20, "{all:?}");
+    assert!(faults.lost_offsets == 0 || lost > 50, "{lost} times a group had what it was given first");
 }
 
 #[test]
@@ -290,6 +298,7 @@ fn rows_of_transactions_come_once_whichever_copy_writes() {
             lost_commits: 50,
             aborts: 50,
             partial_loads: 100,
+            lost_offsets: 100,
             outages: 50,
             ..Faults::default()
         },

@@ -49,6 +49,8 @@ pub struct Faults {
     /// The coordinator of a group has loaded a part of its log: until something is written to it, it answers with the offset
     /// that it was given first.
     pub partial_loads: u32,
+    /// As that, but it takes the part for the whole: the group has that offset then, until another one is committed.
+    pub lost_offsets: u32,
     /// A call finds no broker.
     pub outages: u32,
 }
@@ -314,6 +316,7 @@ impl Group for MemoryGroup {
     fn offsets(&mut self, of: &[TopicPartition]) -> Result<Vec<Option<GroupOffset>>, BusError> {
         let mut world = self.bus.reach("look up the offsets of a group")?;
         world.may_load_in_part(&self.name);
+        world.may_lose_offsets(&self.name);
         Ok(of.iter().map(|of| world.told_offset(&self.name, of)).collect())
     }
 

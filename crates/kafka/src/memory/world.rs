@@ -184,6 +184,15 @@ impl World {
         }
     }
 
+    /// Whether the coordinator of a group takes now a part of its log for the whole.
+    pub(super) fn may_lose_offsets(&mut self, group: &str) {
+        if self.happens(self.faults.lost_offsets) {
+            let firsts = self.first_offsets.iter().filter(|((of, _), _)| of == group);
+            self.groups.extend(firsts.map(|(key, first)| (key.clone(), first.clone())));
+            self.happened.lost_offsets += 1;
+        }
+    }
+
     pub(super) fn load_whole(&mut self, group: &str) {
         self.loaded_in_part.remove(group);
         self.written.insert(group.to_owned());

@@ -71,8 +71,8 @@ impl Limit {
 
 /// What the sinks of a unit that write to other systems share.
 pub(super) struct Outside {
-    /// The topic and the partition of the unit's log.
-    pub(super) log: (Arc<str>, u32),
+    /// The topic of the unit's log, its partition there, and how many it has.
+    pub(super) log: (Arc<str>, u32, u32),
     pub(super) job: Arc<str>,
     pub(super) arrived: Arc<Arrived>,
     pub(super) limit: Arc<Limit>,
@@ -81,10 +81,12 @@ pub(super) struct Outside {
 impl Outside {
     /// The unit as the `number`th of these sinks, of this name, knows it.
     pub(super) fn of_sink(&self, number: usize, sink: &str) -> SinkUnit {
-        let Self { log: (topic, partition), job, arrived, limit } = self;
+        let Self { log: (topic, partition, partitions), job, arrived, limit } = self;
         let rows = Rows { arrived: Arc::clone(arrived), limit: Arc::clone(limit), number };
         SinkUnit {
-            id: format!("{topic}.{sink}.{partition}").into(),
+            sink: format!("{topic}.{sink}").into(),
+            partition: *partition,
+            partitions: *partitions,
             name: format!("{job}/{sink}/{partition}").into(),
             rows: Arc::new(rows),
         }

@@ -476,7 +476,7 @@ impl Units {
         }
         if let Some(limit) = &limit {
             let outside = Outside {
-                log: (Arc::clone(&self.topic), partition),
+                log: (Arc::clone(&self.topic), partition, stage.partitions),
                 job: Arc::clone(&self.folder.job),
                 arrived,
                 limit: Arc::clone(limit),

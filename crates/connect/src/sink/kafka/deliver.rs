@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_kafka::{
-    Bus, BusError, Header, Outgoing, Problem, Producer, ProducerOptions, Sent, TopicPartition,
+    Bus, BusError, GroupOffset, Header, Outgoing, Problem, Producer, ProducerOptions, Sent, TopicPartition,
 };
 use thalweg_types::{Error, format_duration};
 use tokio::runtime::Handle;
@@ -28,6 +28,7 @@ use super::super::delivery::Item;
 use super::super::outbox::Outbox;
 use super::super::retry::{Retry, Trouble};
 use super::figures::SinkFigures;
+use super::kept::Kept;
 use super::parcel::{RowPosition, Rows};
 use super::unit::{Committed, PAUSE, Progress, REFRESH};
 
@@ -139,6 +140,8 @@ pub(super) struct Deliverer {
     is_outage_told: bool,
     /// In a unit.
     pub(super) progress: Option<Progress>,
+    /// In a unit, with transactions.
+    pub(super) kept: Option<Kept>,
     /// With positions: rows up to there are written.
     above: Option<RowPosition>,
 }
@@ -165,6 +168,7 @@ impl Deliverer {
             topics: Vec::new(),
             is_outage_told: false,
             progress: None,
+            kept: None,
             above: None,
         }
     }
@@ -679,10 +683,33 @@ impl Transactions {
         Ok(())
     }
 
-    /// How far rows are committed, as the group has it: what it says before and after its coordinator has written something,
-    /// as one that has loaded a part of its log says less, and rows would be written twice. [`Producer::probe`] says which of
-    /// these it does not find.
+    /// How far rows are committed: in a unit, as is kept with them. A version that kept nothing has told the group alone.
     fn look(&mut self) -> Result<Option<Committed>, BusError> {
+        if self.inner.kept.is_none() {
+            return self.look_at_group();
+        }
+        let told = self.look_once()?;
+        let Deliverer { bus, plan, kept: Some(kept), .. } = &mut self.inner else { return Ok(told) };
+        let found = kept.last(&**bus)?;
+        let Some(here) = &found else { return Ok(told) };
+        match told {
+            Some(told) if told.life == here.life && told.position >= here.position => Ok(Some(told)),
+            told => {
+                warn!(
+                    group = plan.id,
+                    has = told.map(|told| told.position.seq),
+                    expected = here.position.seq,
+                    "a group has less than was committed: its coordinator may have loaded a part of its log; rows go on \
+                     from what was committed with them"
+                );
+                Ok(found)
+            }
+        }
+    }
+
+    /// As the group has it: what it says before and after its coordinator has written something, as one that has loaded a part
+    /// of its log says less, and rows would be written twice. [`Producer::probe`] says which of these it does not find.
+    fn look_at_group(&mut self) -> Result<Option<Committed>, BusError> {
         let place = self.place();
         let mut found = self.look_once()?;
         for _ in 0..LOOKS {
@@ -830,8 +857,8 @@ impl Transactions {
             let Some(last) = self.last else { return Ok(()) };
             let offset = Committed { position: last, cycle: self.cycle + 1, life: self.life.clone() }.write();
             let (place, id) = (self.place(), self.inner.plan.id.clone());
-            let outcome = match self.inner.producer() {
-                Ok(producer) => producer.commit(&id, &[(place, offset)]),
+            let outcome = match self.send_kept(&offset) {
+                Ok(()) => self.inner.producer().and_then(|producer| producer.commit(&id, &[(place, offset)])),
                 Err(error) => Err(error),
             };
             match outcome {
@@ -845,6 +872,22 @@ impl Transactions {
                 }
                 Err(error) => self.recover(error, runtime)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Has the transaction say itself how far rows are with it.
+    fn send_kept(&mut self, offset: &GroupOffset) -> Result<(), BusError> {
+        let Some(kept) = &self.inner.kept else { return Ok(()) };
+        let (of, text) = (kept.of().clone(), Kept::text(offset));
+        let (partition, value) = (Some(of.partition), text.as_bytes());
+        let message = Outgoing { topic: &of.topic, partition, key: None, value, headers: &[] };
+        let tag = self.inner.next_tag;
+        while self.inner.producer()?.send(&message, tag)? == Sent::Full {
+            if self.inner.stop.is_set() {
+                return Err(BusError::new(Problem::Other, format!("write to {of}"), "the sink is to end"));
+            }
+            self.inner.producer()?.wait(Duration::from_millis(10));
         }
         Ok(())
     }

@@ -5,11 +5,12 @@
 //! from Kafka which of them are there; one with `positions` sends them again, each with its position in a header.
 //!
 //! Not here: rows as messages (`encode`, `parcel`), the thread that talks to the client (`deliver`), what is different in a
-//! unit of a cluster (`unit`).
+//! unit of a cluster (`unit`, `kept`).
 
 mod deliver;
 mod encode;
 pub(crate) mod figures;
+mod kept;
 mod parcel;
 mod unit;
 
@@ -26,6 +27,7 @@ use self::deliver::{
 };
 use self::encode::{Fields, RowWriter, is_topic};
 use self::figures::SinkFigures;
+use self::kept::Kept;
 use self::parcel::RowPosition;
 use self::unit::{Markers, Progress};
 use super::outbox::{Outbox, QUEUE, queue_bytes};
@@ -272,7 +274,7 @@ impl SinkPlugin for KafkaPlugin {
 /// What the sink is called in the cluster.
 fn id(context: &SinkContext) -> String {
     match &context.unit {
-        Some(unit) => unit.id.to_string(),
+        Some(unit) => unit.id(),
         None => format!("thalweg.{}.{}", context.job, context.name),
     }
 }
@@ -337,6 +339,10 @@ impl TopicRows {
         ));
         let mut deliverer = Deliverer::new(plan, bus, Arc::clone(&outbox), retry, figures, stop.clone());
         deliverer.progress = progress;
+        deliverer.kept = context.unit.as_ref().filter(|_| is_transactional).map(|unit| {
+            let number = |of: u32| i32::try_from(of).unwrap_or(i32::MAX);
+            Kept::new(&unit.sink, number(unit.partition), number(unit.partitions))
+        });
         let runtime = io_runtime()?.handle().clone();
         let deliver = async move {
             let _guard = StopGuard(stop);
