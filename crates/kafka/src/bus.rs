@@ -43,6 +43,8 @@ pub struct Topic {
     pub id: Option<TopicId>,
     /// Partitions are numbered from 0.
     pub partitions: i32,
+    /// How many copies there are of the first partition, on as many brokers.
+    pub copies: i32,
 }
 
 /// The offsets of a partition.

@@ -107,7 +107,9 @@ impl Bus for KafkaBus {
             if partitions == 0 {
                 return Err(BusError::new(Problem::NoTopic, action, "it does not exist"));
             }
-            topics.push(Topic { name, id: None, partitions: partitions as i32 });
+            let first = topic.and_then(|topic| topic.partitions().first());
+            let copies = first.map_or(0, |first| first.replicas().len()) as i32;
+            topics.push(Topic { name, id: None, partitions: partitions as i32, copies });
         }
         describe::add_ids(consumer.client(), &mut topics, timeout);
         Ok(topics)

@@ -250,7 +250,8 @@ impl Bus for MemoryBus {
         };
         let look = |name: Arc<str>| match world.topics.get(&*name) {
             Some(topic) => {
-                Ok(Topic { name, id: Some(TopicId(topic.id)), partitions: topic.partitions.len() as i32 })
+                let (id, partitions) = (Some(TopicId(topic.id)), topic.partitions.len() as i32);
+                Ok(Topic { name, id, partitions, copies: 1 })
             }
             None => {
                 let action = format!("look up topic {name:?}");

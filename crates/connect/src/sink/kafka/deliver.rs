@@ -173,6 +173,11 @@ impl Deliverer {
         }
     }
 
+    /// The topic of rows that name none.
+    pub(super) fn topic(&self) -> Arc<str> {
+        self.plan.topic.clone().unwrap_or_default()
+    }
+
     /// Delivers by positions until the outbox is closed and all is written.
     ///
     /// # Errors
@@ -663,7 +668,7 @@ impl Transactions {
     }
 
     fn place(&self) -> TopicPartition {
-        TopicPartition::new(self.inner.plan.topic.clone().unwrap_or_default(), 0)
+        TopicPartition::new(self.inner.topic(), 0)
     }
 
     /// Makes a producer, which fences off the one before, and reads how far rows are committed.

@@ -34,17 +34,19 @@ const SETTINGS: [(&str, &str); 4] = [
 pub(super) struct Kept {
     of: TopicPartition,
     partitions: i32,
+    /// A topic that has as many copies as this one is to have.
+    like: Arc<str>,
     /// Of the client that reads; nothing is committed to it.
     group: String,
     is_there: bool,
 }
 
 impl Kept {
-    /// In `TOPIC.written`, a partition of as many as units have the sink.
-    pub(super) fn new(topic: &str, partition: i32, partitions: i32) -> Self {
+    /// In `TOPIC.written`, a partition of as many as units have the sink, with as many copies as the topic of its rows.
+    pub(super) fn new(topic: &str, partition: i32, partitions: i32, like: Arc<str>) -> Self {
         let name = format!("{topic}.written");
         let of = TopicPartition::new(name.as_str(), partition);
-        Self { of, partitions, group: name, is_there: false }
+        Self { of, partitions, like, group: name, is_there: false }
     }
 
     pub(super) fn of(&self) -> &TopicPartition {
@@ -139,12 +141,12 @@ impl Kept {
                     self.is_there = true;
                 }
                 Err(error) if error.problem == Problem::NoTopic && !is_made => {
+                    let like = bus.topics(Some(std::slice::from_ref(&self.like)))?;
                     let settings = SETTINGS.map(|(key, value)| (key.to_owned(), value.to_owned()));
                     bus.create_topic(&NewTopic {
                         name: name.to_string(),
                         partitions: self.partitions,
-                        // As many copies as brokers give a topic that does not say.
-                        replication: -1,
+                        replication: like.first().map_or(1, |like| like.copies),
                         settings: settings.to_vec(),
                     })?;
                     is_made = true;
@@ -181,7 +183,9 @@ mod tests {
     #[test]
     fn the_last_committed_message_counts_however_many_were_given_up_after_it() {
         let bus = MemoryBus::new(1, Faults::default());
-        let mut kept = Kept::new("log.sink", 2, 4);
+        bus.make_topic("t", 3);
+        let new = |partition| Kept::new("log.sink", partition, 4, "t".into());
+        let mut kept = new(2);
         assert_eq!(kept.last(&bus), Ok(None));
         assert_eq!(bus.topics(Some(&["log.sink.written".into()])).unwrap()[0].partitions, 4);
         let seq = |kept: &mut Kept| kept.last(&bus).unwrap().map(|found| found.position.seq);
@@ -202,14 +206,14 @@ mod tests {
         // What the last one has left open ends.
         drop(producer());
         assert_eq!(seq(&mut kept), Some(39));
-        assert_eq!(Kept::new("log.sink", 3, 4).last(&bus), Ok(None));
+        assert_eq!(new(3).last(&bus), Ok(None));
     }
 
     #[test]
     fn a_topic_with_other_partitions_is_named() {
         let bus = MemoryBus::new(1, Faults::default());
         bus.make_topic("log.sink.written", 3);
-        let error = Kept::new("log.sink", 2, 4).last(&bus).unwrap_err();
+        let error = Kept::new("log.sink", 2, 4, "t".into()).last(&bus).unwrap_err();
         assert_eq!(error.problem, Problem::Setting);
         assert!(error.said.contains("it has 3 partitions, expected 4"), "{error}");
     }

@@ -341,7 +341,8 @@ impl TopicRows {
         deliverer.progress = progress;
         deliverer.kept = context.unit.as_ref().filter(|_| is_transactional).map(|unit| {
             let number = |of: u32| i32::try_from(of).unwrap_or(i32::MAX);
-            Kept::new(&unit.sink, number(unit.partition), number(unit.partitions))
+            let like = deliverer.topic();
+            Kept::new(&unit.sink, number(unit.partition), number(unit.partitions), like)
         });
         let runtime = io_runtime()?.handle().clone();
         let deliver = async move {

@@ -116,7 +116,7 @@ fn look(
     shared: &Shared,
 ) {
     let mut found = Vec::new();
-    for Topic { name, id, partitions } in topics {
+    for Topic { name, id, partitions, .. } in topics {
         match ids.get(name) {
             Some(Some(had)) if id.is_some_and(|id| id != *had) => {
                 shared.news().failure = Some(topic_made_anew(name));
