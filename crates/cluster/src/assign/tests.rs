@@ -113,6 +113,12 @@ impl Cluster {
         panic!("there is always something to plan: {:?}", self.log.state().events());
     }
 
+    /// The units that a node has by the plan in force.
+    fn units_of(&self, node: &str) -> Vec<Unit> {
+        let has = self.log.state().units().filter(|(_, known)| known.planned == Some(name(node)));
+        has.map(|(unit, _)| unit.clone()).collect()
+    }
+
     fn has_to_plan(&self) -> bool {
         let state = self.log.state();
         let leader = state.by_age()[0].clone();
@@ -302,13 +308,7 @@ fn units_in_trouble_are_taken_away_first_and_not_given_back_for_a_minute() {
     let mut cluster = Cluster::new(&["alpha", "beta", "gamma"]);
     cluster.log.counts(fraud(8, 0));
     cluster.settle();
-    let mine: Vec<Unit> = cluster
-        .log
-        .state()
-        .units()
-        .filter(|(_, known)| known.planned == Some(name("beta")))
-        .map(|(unit, _)| unit.clone())
-        .collect();
+    let mine = cluster.units_of("beta");
     cluster.beat("beta", &[], &mine);
     cluster.plan();
     assert_eq!(cluster.counts()[1], "beta 0");
@@ -330,13 +330,7 @@ fn a_node_may_leave_once_the_only_other_one_is_out_of_trouble() {
     cluster.joins("gamma", None, 1);
     cluster.log.counts(fraud(6, 0));
     cluster.settle();
-    let mine: Vec<Unit> = cluster
-        .log
-        .state()
-        .units()
-        .filter(|(_, known)| known.planned == Some(name("beta")))
-        .map(|(unit, _)| unit.clone())
-        .collect();
+    let mine = cluster.units_of("beta");
     cluster.beat("beta", &[], &mine);
     let limit = cluster.log.state().log_time() + TROUBLE_LASTS;
     cluster.settle();
@@ -361,10 +355,8 @@ fn where_most_nodes_are_in_trouble_nothing_moves_for_it() {
     let mut cluster = Cluster::new(&["alpha", "beta", "gamma"]);
     cluster.log.counts(fraud(8, 0));
     cluster.settle();
-    let before = cluster.log.state().clone();
     for node in ["alpha", "beta"] {
-        let has = before.units().filter(|(_, known)| known.planned == Some(name(node)));
-        let units: Vec<Unit> = has.map(|(unit, _)| unit.clone()).collect();
+        let units = cluster.units_of(node);
         cluster.beat(node, &[], &units);
     }
     cluster.moves.clear();

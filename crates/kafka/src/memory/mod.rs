@@ -134,7 +134,7 @@ impl MemoryBus {
         let wakes = {
             let mut world = self.world();
             world.cuts.insert(client.into(), cut);
-            if cut.reads { Vec::new() } else { world.wakes_of(client) }
+            if cut.reads { Vec::new() } else { world.wakes_where(|of, _| of == client) }
         };
         // They have missed what came meanwhile.
         wakes.iter().for_each(|wake| wake());
@@ -150,7 +150,7 @@ impl MemoryBus {
                 Vec::new()
             } else {
                 world.away.remove(topic);
-                world.wakes_where(|reader| *reader.topic == *topic)
+                world.wakes_where(|_, of| *of.topic == *topic)
             }
         };
         wakes.iter().for_each(|wake| wake());

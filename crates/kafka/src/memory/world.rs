@@ -140,15 +140,9 @@ impl World {
         held.collect()
     }
 
-    /// What wakes the readers of a client.
-    pub(super) fn wakes_of(&self, client: &str) -> Vec<Arc<Wake>> {
-        let readers = self.readers.iter().filter(|reader| *reader.client == *client);
-        readers.filter_map(|reader| reader.wake.upgrade()).collect()
-    }
-
-    /// What wakes the readers of some partitions.
-    pub(super) fn wakes_where(&self, which: impl Fn(&TopicPartition) -> bool) -> Vec<Arc<Wake>> {
-        let readers = self.readers.iter().filter(|reader| which(&reader.of));
+    /// What wakes the readers of some clients and partitions.
+    pub(super) fn wakes_where(&self, which: impl Fn(&str, &TopicPartition) -> bool) -> Vec<Arc<Wake>> {
+        let readers = self.readers.iter().filter(|reader| which(&reader.client, &reader.of));
         readers.filter_map(|reader| reader.wake.upgrade()).collect()
     }
 
