@@ -6,7 +6,8 @@
 //!
 //! With `transactions` rows are visible when their transaction is committed, which it is after `visible`, and before each
 //! commit record of the job. The position of the last row is committed with them, as the offset of a group. Rows up to it
-//! are there: a producer that goes on after a crash, or after a commit whose outcome nobody knows, skips them.
+//! are there: a producer that goes on after a crash, or after a commit whose outcome nobody knows, skips them. In a unit of a
+//! cluster each transaction says it itself, too ([`Kept`]), and that counts where the group has less.
 //!
 //! In a unit of a cluster a copy that follows delivers nothing: it is given what is written, and asks how far that is.
 
@@ -491,15 +492,23 @@ impl Deliverer {
                 &all
             };
             let message = Outgoing { topic, partition, key: row.key, value: row.value, headers };
-            while self.producer()?.send(&message, tag)? == Sent::Full {
-                if self.stop.is_set() {
-                    return Ok(sent);
-                }
-                self.producer()?.wait(Duration::from_millis(10));
+            if !self.hand_over(&message, tag)? {
+                return Ok(sent);
             }
             sent += 1;
         }
         Ok(sent)
+    }
+
+    /// Hands a message to the producer, and waits where its queue is full; `false` if it is to end and has not.
+    fn hand_over(&mut self, message: &Outgoing<'_>, tag: u64) -> Result<bool, BusError> {
+        while self.producer()?.send(message, tag)? == Sent::Full {
+            if self.stop.is_set() {
+                return Ok(false);
+            }
+            self.producer()?.wait(Duration::from_millis(10));
+        }
+        Ok(true)
     }
 
     /// How many partitions a topic has; `None`: it does not exist. One that a row names may be anything.
@@ -888,13 +897,10 @@ impl Transactions {
         let (partition, value) = (Some(of.partition), text.as_bytes());
         let message = Outgoing { topic: &of.topic, partition, key: None, value, headers: &[] };
         let tag = self.inner.next_tag;
-        while self.inner.producer()?.send(&message, tag)? == Sent::Full {
-            if self.inner.stop.is_set() {
-                return Err(BusError::new(Problem::Other, format!("write to {of}"), "the sink is to end"));
-            }
-            self.inner.producer()?.wait(Duration::from_millis(10));
+        match self.inner.hand_over(&message, tag)? {
+            true => Ok(()),
+            false => Err(BusError::new(Problem::Other, format!("write to {of}"), "the sink is to end")),
         }
-        Ok(())
     }
 
     /// The transaction is gone, or may be there: all of its rows are sent again that are not.
