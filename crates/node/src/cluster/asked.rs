@@ -92,6 +92,50 @@ pub(super) fn spec_for(
     })
 }
 
+/// Lets a text read as many partitions of each topic as the one before it. A topic that has got more gives them to the job
+/// later, and in one way only (`growing`); one that has fewer is left to [`check_change`].
+pub(super) fn keep_partitions(spec: &mut control::Spec, known: &Job, job: &CheckedJob) -> Result<(), Error> {
+    let (mut json, before) = (json_of(&spec.text)?, json_of(&known.text)?);
+    for source in &job.sources {
+        let (of, was) = (&mut json["sources"][&*source.name], &before["sources"][&*source.name]);
+        let (Some(has), Some(had)) = (of["partitions"].as_u64(), was["partitions"].as_u64()) else {
+            continue;
+        };
+        let is_asked = source.options.integer("partitions").is_none();
+        let stage = Name::new(&source.name).and_then(|name| spec.stages.get_mut(&name));
+        let (Some(stage), Ok(count)) = (stage, u32::try_from(had)) else { continue };
+        if of["topics"] == was["topics"] && (has > had || !is_asked) {
+            stage.partitions = count;
+            of["partitions"] = had.into();
+        }
+    }
+    spec.text = json.to_string();
+    Ok(())
+}
+
+fn json_of(text: &str) -> Result<serde_json::Value, Error> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::corrupt("the text of a job in the control log").with_source(error))
+}
+
+/// The record of a text of a job that is `known`, with one thing changed. Nothing of its cut may change but numbers of
+/// partitions.
+pub(super) fn changed(
+    texts: &Texts,
+    known: &Job,
+    (check, partitions): (&CheckOptions, Option<u32>),
+    change: impl FnOnce(&mut serde_json::Value) -> Result<(), Error>,
+) -> Result<control::Spec, Error> {
+    let mut json = json_of(&known.text)?;
+    change(&mut json)?;
+    let changed = JobFile::parse("the changed job", &json.to_string(), &[])
+        .and_then(|file| file.check(check))
+        .map_err(|mistakes| Error::user(mistakes.to_string()))?;
+    let spec = spec_for(&changed, partitions, known.number + 1)?;
+    check_change(texts, known, &spec)?;
+    Ok(spec)
+}
+
 /// Looks whether what the sinks of a job write to is there. A unit that has met a text in its log goes on by no other one, so
 /// it would wait there.
 ///
@@ -194,6 +238,7 @@ impl Asked {
         let known = state.job(&spec.job);
         if let Some(known) = known {
             spec.number = known.number + 1;
+            keep_partitions(&mut spec, known, job)?;
         }
         let running = known.filter(|known| !known.stopped);
         if let Some(running) = running {
@@ -300,20 +345,18 @@ impl Asked {
                 return Err(QueryError::Missing { name: query.to_owned(), known }.into());
             }
         }
-        let mut json: serde_json::Value = serde_json::from_str(&known.text)
-            .map_err(|error| Error::corrupt("the text of a job in the control log").with_source(error))?;
-        let list = json["operators"][operator]["queries"].as_object_mut().ok_or_else(|| {
-            Error::internal(format!("operator {operator:?} of job {job:?} has queries, and none in its text"))
+        let spec = changed(&texts, known, (&self.check, self.partitions), |json| {
+            let list = json["operators"][operator]["queries"].as_object_mut().ok_or_else(|| {
+                Error::internal(format!(
+                    "operator {operator:?} of job {job:?} has queries, and none in its text"
+                ))
+            })?;
+            match sql {
+                Some(sql) => drop(list.insert(query.to_owned(), sql.into())),
+                None => drop(list.remove(query)),
+            }
+            Ok(())
         })?;
-        match sql {
-            Some(sql) => drop(list.insert(query.to_owned(), sql.into())),
-            None => drop(list.remove(query)),
-        }
-        let changed = JobFile::parse("the changed job", &json.to_string(), &[])
-            .and_then(|file| file.check(&self.check))
-            .map_err(|mistakes| Error::user(mistakes.to_string()))?;
-        let spec = spec_for(&changed, self.partitions, known.number + 1)?;
-        check_change(&texts, known, &spec)?;
         self.put(spec)
     }
 

@@ -15,9 +15,10 @@ use thalweg_types::{Class, Error, Micros};
 
 use super::actor::{Actor, Bell, Next, Outside, Started, since};
 use super::answering::{Post, reply_topic};
-use super::asked::{Asked, check_change, find_outside, spec_for, texts_of};
+use super::asked::{Asked, check_change, find_outside, keep_partitions, spec_for, texts_of};
 use super::cut::{Cut, Reads, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
+use super::growing::Growing;
 use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions, Carrying};
 use super::placed::{Closing, Entry, LeavingEntry, Placed, PlacedStage, crash, place_units};
@@ -121,6 +122,8 @@ pub fn cut_for(job: &CheckedJob, partitions: Option<u32>) -> Result<Cut, Error> 
 pub struct Cluster {
     shared: Arc<Shared>,
     actors: Vec<Started>,
+    /// It may wait for brokers of others, so nobody waits for it.
+    growing: (Arc<Bell>, Started),
 }
 
 /// Called with the part of each job where records enter.
@@ -153,7 +156,7 @@ struct Inner {
     /// What the log says and the host has not done yet.
     news: Option<Arc<State>>,
     /// Jobs that are to be in the log as this process has them.
-    submitted: Vec<control::Spec>,
+    submitted: Vec<(CheckedJob, control::Spec)>,
     /// How the units here are.
     reports: Vec<Report>,
     trouble: BTreeSet<UnitName>,
@@ -195,8 +198,12 @@ impl Cluster {
         #[cfg(feature = "tables")]
         node.show_cluster_tables(Arc::new(Gathered::new(Arc::clone(&asked), node.running_tables(), None)));
         let shared = Arc::new(Shared { node, bus, member, options, on_door, board, asked, inner, bell });
-        let mut cluster = Self { shared: Arc::clone(&shared), actors: Vec::new() };
         let member = &shared.member;
+        let bell = Arc::<Bell>::default();
+        let growing =
+            Growing::new(Arc::clone(member), shared.node.check_options().clone(), shared.options.partitions);
+        let growing = shared.start("cluster:topics".to_owned(), Arc::clone(&bell), growing)?;
+        let mut cluster = Self { shared: Arc::clone(&shared), actors: Vec::new(), growing: (bell, growing) };
         let life = Life::new(Arc::clone(member), Following(Arc::clone(&shared)));
         cluster.actors.push(shared.start("cluster:member".to_owned(), member.bell(), life)?);
         let host = Host::new(Arc::clone(&shared));
@@ -211,7 +218,7 @@ impl Cluster {
     pub fn submit(&self, job: &CheckedJob) -> Result<(), Error> {
         let spec = spec_for(job, self.shared.options.partitions, 0)?;
         find_outside(job)?;
-        self.shared.lock().submitted.push(spec);
+        self.shared.lock().submitted.push((job.clone(), spec));
         self.shared.bell.ring();
         Ok(())
     }
@@ -261,6 +268,7 @@ impl Drop for Cluster {
         self.shared.member.end();
         self.shared.lock().is_over = true;
         self.shared.bell.ring();
+        self.growing.0.ring();
         self.actors.drain(..).for_each(Started::join);
     }
 }
@@ -314,8 +322,12 @@ impl Shared {
             return;
         }
         let submitted = std::mem::take(&mut self.lock().submitted);
-        for mut spec in submitted {
+        for (file, mut spec) in submitted {
             if let Some(job) = state.job(&spec.job) {
+                if let Err(error) = keep_partitions(&mut spec, job, &file) {
+                    self.lock().failure.get_or_insert(error);
+                    continue;
+                }
                 if !job.stopped && job.text == spec.text {
                     continue;
                 }

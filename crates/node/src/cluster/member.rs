@@ -251,6 +251,11 @@ impl Member {
         self.bell.ring();
     }
 
+    /// Whether it has been ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
     /// Opens the log, to find where it is to be read from.
     fn open(&self) -> Result<Finding, Error> {
         let of = TopicPartition::new(control_topic(&self.options.prefix), 0);

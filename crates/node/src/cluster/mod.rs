@@ -13,7 +13,7 @@
 //! Records enter at a `door`, which any node has; `answering` brings answers back to it. Rows that never came are in
 //! `gaps`, and what their sender does about them in `mend`. An operator of several keys is a
 //! chain of stages: units of each send their rows to the next (`outlet`). A source that reads a topic of others is a stage before
-//! all of them (`topic`). Both send by `lanes`. `member` reads the control
+//! all of them (`topic`); partitions that it gets later are met by `growing`. Both send by `lanes`. `member` reads the control
 //! log, and `host` runs what it says. All four go on in steps that are given the time (`actor`). `view` shows both, and `asked` is what is asked of any
 //! node. `snapshot` keeps copies of units' folders where all nodes reach them.
 //!
@@ -27,6 +27,7 @@ mod asked;
 mod cut;
 mod door;
 mod gaps;
+mod growing;
 mod host;
 mod inbox;
 mod lanes;

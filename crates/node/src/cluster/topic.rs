@@ -65,8 +65,6 @@ pub(super) struct TopicPlugin {
     pub(super) group: Arc<str>,
     pub(super) reader: Reader,
     pub(super) of: TopicPartition,
-    /// How many the topic has by the text.
-    pub(super) partitions: u32,
     /// The number of the text by which the unit was opened.
     pub(super) text: u64,
     pub(super) counts: Arc<InboxCounts>,
@@ -100,7 +98,6 @@ impl SourcePlugin for TopicPlugin {
             reader: self.reader.clone(),
             of: self.of.clone(),
             source: Arc::clone(&context.name),
-            partitions: self.partitions,
             text: self.text,
             step: if matches!(context.time, SourceTime::Arrival) { 1 } else { STEP },
             counts: Arc::clone(&self.counts),
@@ -127,7 +124,6 @@ struct Topic {
     reader: Reader,
     of: TopicPartition,
     source: Arc<str>,
-    partitions: u32,
     text: u64,
     /// Steps of the time that is told.
     step: Micros,
@@ -166,16 +162,6 @@ impl Topic {
     fn resume(&mut self) -> Result<TopicPlace, Error> {
         let topics = self.reader.bus().topics(Some(&[Arc::clone(&self.of.topic)]))?;
         let topic = topics.first();
-        let count = topic.map_or(0, |topic| topic.partitions.unsigned_abs());
-        if count > self.partitions && self.of.partition == 0 {
-            tracing::error!(
-                source = &*self.source,
-                topic = &*self.of.topic,
-                "the topic has {count} partitions, and the job reads the first {}: give the cluster the job once more, and it \
-                 reads all",
-                self.partitions
-            );
-        }
         let id = topic.and_then(|topic| topic.id);
         self.place.meet(id).map_err(|OtherTopic { known, now }| {
             Error::corrupt(format!(

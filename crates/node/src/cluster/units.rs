@@ -116,6 +116,11 @@ impl SharedBy {
     }
 }
 
+/// The group that units which read a topic of others tell how far they are; `stage` is the topic that their stage would have.
+pub(super) fn units_group(stage: &str) -> String {
+    format!("{stage}.units")
+}
+
 #[derive(Default)]
 struct Mending {
     watch: Watch,
@@ -277,7 +282,7 @@ impl Units {
                 Reading::Log(Reader::new(Arc::clone(&bus), group, options.queue)?)
             }
             Reads::Topic(_) => {
-                let group = format!("{own}.units");
+                let group = units_group(&own);
                 let by = Mutex::new(SharedBy::open(text, &stage, &group, &folder.folder)?);
                 Reading::Topic { group: group.into(), by }
             }
@@ -447,7 +452,6 @@ impl Units {
                     group: Arc::clone(group),
                     reader,
                     of,
-                    partitions: stage.partitions,
                     text: spec.number,
                     counts: Arc::clone(&counts),
                     arrived: Arc::clone(&arrived),

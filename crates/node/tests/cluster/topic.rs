@@ -82,7 +82,7 @@ fn a_record_of_a_topic_counts_once_whichever_nodes_read_it() {
 }
 
 #[test]
-fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records() {
+fn a_job_that_reads_a_topic_gets_new_queries_and_no_other_records() {
     let site = Site::new();
     let mut payments = Payments::new(&site);
     payments.write(40, 3);
@@ -91,11 +91,9 @@ fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records
     eventually("units on both", || [&a, &b].iter().all(|peer| peer.are_spread(11, &["a", "b"])));
     payments.tally.are_counted(&[&a, &b], "q");
 
-    site.bus.widen_topic("payments", 5);
     let more = "queries:\n      r: SELECT count(*) AS c, sum(n) AS s FROM some GROUP BY card OVER INFINITE\n";
     b.submit(&reads().replace("queries:\n", more));
-    eventually("units of more partitions", || [&a, &b].iter().all(|peer| peer.are_spread(13, &["a", "b"])));
-    payments.write(50, 5);
+    payments.write(50, 3);
     payments.tally.are_counted(&[&a, &b], "q");
 
     for (changed, why) in [
@@ -106,6 +104,49 @@ fn a_job_that_reads_a_topic_gets_new_queries_and_partitions_and_no_other_records
         let failure = site.refusal_of(&changed);
         assert!(failure.contains(why), "{failure}");
     }
+}
+
+#[test]
+fn partitions_that_a_topic_gets_while_it_is_read_are_read_from_their_beginning() {
+    let site = Site::new();
+    let mut payments = Payments::new(&site);
+    let latest =
+        reads().replace("topics: [payments]", "topics: [payments]\n    from: latest\n    refresh: 50ms");
+    let (a, b) = (site.join("a"), site.join("b"));
+    a.submit(&latest);
+    eventually("units on both", || [&a, &b].iter().all(|peer| peer.are_spread(11, &["a", "b"])));
+    let of: Vec<TopicPartition> =
+        (0..3).map(|partition| TopicPartition::new("payments", partition)).collect();
+    eventually("all have begun", || {
+        site.bus.group_offsets("t.j.payments.units", &of).unwrap().iter().all(Option::is_some)
+    });
+    payments.write(40, 3);
+    payments.tally.are_counted(&[&a, &b], "q");
+
+    site.bus.widen_topic("payments", 5);
+    payments.write(50, 5);
+    payments.tally.are_counted(&[&a, &b], "q");
+    assert!([&a, &b].iter().all(|peer| peer.are_spread(13, &["a", "b"])));
+
+    // A file that says how many there were changes nothing, nor does one that does not say it.
+    let text = |peer: &Peer| -> serde_json::Value {
+        serde_json::from_str(&peer.cluster.state().job(&Name::new("j").unwrap()).unwrap().text).unwrap()
+    };
+    let before = text(&a);
+    a.submit(&latest.replace("from: latest", "from: latest\n    partitions: 3"));
+    b.submit(&latest);
+    payments.write(50, 5);
+    payments.tally.are_counted(&[&a, &b], "q");
+    assert_eq!(text(&a), before);
+    assert!(a.cluster.failure().is_none() && b.cluster.failure().is_none());
+
+    // The oldest node dies.
+    drop(a);
+    eventually("b has all", || b.are_spread(13, &["b"]));
+    site.bus.widen_topic("payments", 6);
+    payments.write(50, 6);
+    payments.tally.are_counted(&[&b], "q");
+    assert!(b.are_spread(14, &["b"]));
 }
 
 #[test]

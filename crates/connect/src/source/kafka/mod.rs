@@ -112,7 +112,7 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Integer { min: 1, max: MOST_UNITS },
         required: false,
         default: None,
-        doc: "on a cluster: how many partitions the topic has, each of which a unit reads; the brokers are asked where this is missing. One node alone does not need it",
+        doc: "on a cluster: how many partitions the topic has when the job begins, each of which a unit reads; the brokers are asked where this is missing, and later for more. One node alone does not need it",
     },
     CLIENT_ID,
     TLS,
@@ -285,6 +285,12 @@ fn queue(options: &Options) -> usize {
     options.size("queue").map_or(DEFAULT_QUEUE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
+fn refresh(options: &Options) -> Duration {
+    let every = options.duration("refresh");
+    let every = every.map_or(DEFAULT_REFRESH, |micros| Duration::from_micros(micros.unsigned_abs()));
+    every.max(Duration::from_millis(10))
+}
+
 /// A message is no stream, which could begin with a header.
 fn check_header(format: &dyn RecordFormat) -> Result<(), Error> {
     match format.has_preamble() {
@@ -394,12 +400,9 @@ impl SourcePlugin for KafkaPlugin {
             is_bounded,
             queue: queue(options),
         };
-        let every = options
-            .duration("refresh")
-            .map_or(DEFAULT_REFRESH, |micros| Duration::from_micros(micros.unsigned_abs()));
         let watch = match is_bounded {
             true => Watch::nothing(),
-            false => Watch::new(Arc::clone(&bus), wanted, every.max(Duration::from_millis(10))),
+            false => Watch::new(Arc::clone(&bus), wanted, refresh(options)),
         };
         let source = KafkaSource::new(plan, bus, topics, known, context.goes_on, watch)?;
         let format = format as Arc<dyn RecordFormat>;

@@ -4,6 +4,7 @@
 //! records have gone on to where they count. So there are no scouts, no watch and no numbers of partitions here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_flow::{Decoder, Payload, TaskFactory};
 use thalweg_kafka::{Bounds, Bus, Isolation, Message, TopicPartition};
@@ -14,7 +15,7 @@ use super::cutting::{Gathering, PartitionReader, Reading};
 use super::messages::{Messages, Origin};
 use super::place::{Place, digest};
 use super::source::{Missing, bounds, cut_short, deleted, made_anew};
-use super::{From, beginnings, formats, isolation, missing, queue, reading};
+use super::{From, beginnings, formats, isolation, missing, queue, reading, refresh};
 use crate::format::RecordFormat;
 use crate::kafka::{MakeBus, settings};
 use crate::source::decoders_of;
@@ -27,6 +28,8 @@ pub struct SharedTopic {
     pub isolation: Isolation,
     /// Bytes that a client keeps of all partitions together.
     pub queue: usize,
+    /// How often to look for new partitions.
+    pub refresh: Duration,
     source: Arc<str>,
     format: Arc<dyn RecordFormat>,
     reading: Reading,
@@ -59,6 +62,7 @@ pub(super) fn open(make_bus: &MakeBus, context: &SourceContext) -> Result<Shared
         topic,
         isolation: isolation(options),
         queue: queue(options),
+        refresh: refresh(options),
         source: Arc::clone(&context.name),
         reading: reading(context, &format),
         format,
