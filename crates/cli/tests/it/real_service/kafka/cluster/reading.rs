@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use super::super::{Place, broker, fill, read, read_all, topic};
+use super::super::{PARTITIONS, Place, TOPICS, broker, fill, read, read_all, run, tool, topic};
 use super::paying::{Cluster, QUERIES};
 use super::{job_reading, sink, writing_to};
 
@@ -25,14 +25,25 @@ enum From {
 impl From {
     fn source(&self) -> String {
         match self {
-            Self::Topic(topic) => format!("type: kafka, brokers: {:?}, topics: [{topic}]", broker()),
+            Self::Topic(topic) => {
+                format!("type: kafka, brokers: {:?}, topics: [{topic}], refresh: 1s", broker())
+            }
             Self::File(path) => {
                 format!("type: file, path: {path:?}, format: ndjson, follow: true, node: b")
             }
         }
     }
 
-    /// Writes the payments from a number on. Keys decide the partition, so every card is in one of them, and shops are in all.
+    /// Gives a topic more partitions.
+    fn grow(&self) {
+        if let Self::Topic(topic) = self {
+            let partitions = (PARTITIONS + 2).to_string();
+            run(tool(TOPICS, &["--alter", "--topic", topic, "--partitions", &partitions]));
+        }
+    }
+
+    /// Writes the payments from a number on. Keys decide the partition, so every card is in one of them until there are more,
+    /// and shops are in all.
     fn write(&self, from: u64) {
         let payment = |number: u64| {
             let (card, shop) = (number % 17, number % 5);
@@ -87,6 +98,7 @@ fn counts_once(from: impl FnOnce(&Place) -> From, name: &str) {
         from.write(round * SOME);
         match round {
             1 => cluster.kill("b"),
+            2 => from.grow(),
             3 => cluster.start("b"),
             4 => cluster.await_units("b"),
             5 => cluster.kill("a"),
