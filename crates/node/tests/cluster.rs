@@ -100,6 +100,43 @@ operators:
 sinks: { out: { type: 'null', input: shops } }
 ";
 
+/// Two operators that read the same records, and one that reads what the first makes: its rows pass by the second.
+const SIDES: &str = "
+name: j
+sources:
+  records:
+    type: http
+    time: t
+    max_ahead: none
+    lateness: 1h
+    reply: shops
+    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
+operators:
+  cards:
+    type: metrics
+    input: records
+    partition_by: [card]
+    partitions: 8
+    queries:
+      by_card: SELECT count(*) AS c, sum(n) AS s FROM records GROUP BY card OVER SLIDING 1 HOUR
+  again: { type: filter, input: cards, where: by_card.c > 1 }
+  shops:
+    type: metrics
+    input: records
+    partition_by: [shop]
+    partitions: 8
+    queries:
+      by_shop: SELECT count(*) AS c, sum(n) AS s FROM records GROUP BY shop OVER SLIDING 1 HOUR
+  back:
+    type: metrics
+    input: again
+    partition_by: [shop]
+    partitions: 4
+    queries:
+      came_back: SELECT count(*) AS c, sum(n) AS s FROM again GROUP BY shop OVER SLIDING 1 HOUR
+sinks: { out: { type: 'null', input: back } }
+";
+
 /// Counts what `source` gives: its type, with options.
 fn reading(source: &str) -> String {
     format!(
@@ -640,6 +677,128 @@ fn goes_through(job: &str, operators: [&str; 3]) {
     assert!(matches!(wrong, Err(NotDone::Query(_))), "{wrong:?}");
 }
 
+/// Counts and sums of the operators of [`SIDES`], by key.
+#[derive(Default)]
+struct SidesRecount {
+    cards: BTreeMap<i64, (i64, i64)>,
+    shops: BTreeMap<i64, (i64, i64)>,
+    back: BTreeMap<i64, (i64, i64)>,
+}
+
+impl SidesRecount {
+    /// Posts a record of each card to a node, and holds the answers, which are those of `query`, to what has to come.
+    fn round(&mut self, peer: &Peer, query: &str, round: i64) {
+        const CARDS: i64 = 12;
+        let shop_of = |card: i64| (card * 5 + round) % 7;
+        let lines = (0..CARDS).map(|card| {
+            let (n, shop) = (round * 100 + card, shop_of(card));
+            format!("{{\"n\":{n},\"t\":{},\"card\":\"c{card}\",\"shop\":\"s{shop}\"}}\n", TIME + n)
+        });
+        let answers = peer.post_lines(lines.collect()).expect("answers");
+        assert_eq!(answers.len() as i64, CARDS, "{answers:?}");
+        let add = |to: &mut BTreeMap<i64, (i64, i64)>, key: i64, n: i64| {
+            let (count, sum) = to.entry(key).or_default();
+            (*count, *sum) = (*count + 1, *sum + n);
+            serde_json::json!({ "c": count, "s": sum })
+        };
+        // Those of a shop come in any order of their cards where stages lie between: the greatest has counted them all.
+        let mut last: BTreeMap<i64, serde_json::Value> = BTreeMap::new();
+        for (card, line) in (0..CARDS).zip(&answers) {
+            let (n, shop) = (round * 100 + card, shop_of(card));
+            let answer: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(answer["n"], n, "{line}");
+            let of_card = add(&mut self.cards, card, n);
+            let of_shop = add(&mut self.shops, shop, n);
+            if self.cards[&card].0 > 1 {
+                add(&mut self.back, shop, n);
+            }
+            if query == "by_card" {
+                assert_eq!(answer["by_card"], of_card, "{line}");
+            } else {
+                let count = |value: &serde_json::Value| value["c"].as_i64().unwrap();
+                let greatest = last.entry(shop).or_insert_with(|| answer[query].clone());
+                if count(greatest) < count(&answer[query]) {
+                    *greatest = answer[query].clone();
+                }
+                if count(greatest) == count(&of_shop) {
+                    assert_eq!(*greatest, of_shop, "shop {shop}");
+                }
+            }
+        }
+        for (shop, greatest) in last {
+            let (count, sum) = self.shops[&shop];
+            assert_eq!(greatest, serde_json::json!({ "c": count, "s": sum }), "shop {shop}");
+        }
+    }
+
+    /// All operators have counted each record once.
+    fn check(&self, peers: &[&Peer]) {
+        let all = [
+            ("cards", "by_card", "card", "c", &self.cards),
+            ("shops", "by_shop", "shop", "s", &self.shops),
+            ("back", "came_back", "shop", "s", &self.back),
+        ];
+        for (operator, query, field, letter, expected) in all {
+            for (key, (count, sum)) in expected {
+                let wanted = serde_json::json!({ "c": count, "s": sum });
+                let value = || present(peers, operator, query, &[(field, &format!("{letter}{key}"))]);
+                // What no answer waits for may still be on its way.
+                eventually(&format!("{query} of {key} is {wanted}"), || value() == wanted);
+            }
+        }
+    }
+}
+
+#[test]
+fn operators_side_by_side_count_each_record_once_whoever_dies() {
+    count_side_by_side("by_shop", SIDES, 20);
+}
+
+#[test]
+fn the_first_of_operators_side_by_side_answers_and_the_others_count_all_the_same() {
+    count_side_by_side("by_card", &SIDES.replace("reply: shops", "reply: cards"), 20);
+}
+
+/// Nothing but its own rows passes through an operator of several keys.
+#[test]
+fn operators_of_several_keys_are_side_by_side_too() {
+    let all = "      all: SELECT count(*) AS c FROM records OVER SLIDING 1 HOUR\n";
+    let several = SIDES.replace("      by_card:", &format!("{all}      by_card:"));
+    count_side_by_side("by_shop", &several.replace("      by_shop:", &format!("{all}      by_shop:")), 22);
+}
+
+/// `query` is of the operator that answers.
+fn count_side_by_side(query: &str, job: &str, units: usize) {
+    let site = Site::new();
+    let a = site.join("a");
+    a.submit(job);
+    eventually("a alone has all", || a.are_spread(units, &["a"]) && a.has_door());
+    let mut recount = SidesRecount::default();
+    recount.round(&a, query, 1);
+    recount.round(&a, query, 2);
+    let (b, c) = (site.join("b"), site.join("c"));
+    eventually("units on all nodes", || {
+        [&a, &b, &c].iter().all(|peer| peer.are_spread(units, &["a", "b", "c"]) && peer.has_door())
+    });
+    for (round, peer) in (3..).zip([&a, &b, &c, &b, &c, &a]) {
+        recount.round(peer, query, round);
+    }
+    recount.check(&[&a, &b, &c]);
+    // One dies, with its data.
+    let Peer { node, cluster } = b;
+    drop(cluster);
+    drop(node);
+    recount.round(&a, query, 10);
+    eventually("units on those that are left", || {
+        [&a, &c].iter().all(|peer| peer.are_spread(units, &["a", "c"]))
+    });
+    recount.round(&c, query, 11);
+    a.cluster.leave();
+    eventually("a has left", || a.cluster.has_left() && c.are_spread(units, &["c"]));
+    recount.round(&c, query, 12);
+    recount.check(&[&c]);
+}
+
 #[test]
 fn an_operator_answers_whose_rows_go_on_to_another_one() {
     let site = Site::new();
@@ -772,7 +931,7 @@ fn present(peers: &[&Peer], operator: &str, query: &str, key: &[(&str, &str)]) -
         }
         if let Some((node, value)) = here.first_key_value() {
             assert!(here.values().all(|other| other == value), "two values: {here:?}");
-            if here.len() == 1 && elsewhere == BTreeSet::from([node.clone()]) {
+            if here.len() == 1 && elsewhere.iter().all(|other| other == node) {
                 return value.clone();
             }
         }

@@ -1015,19 +1015,38 @@ fn a_job_is_refused_that_cannot_be_cut() {
         let refusals = cut(&job.unwrap_or_else(|mistakes| panic!("{mistakes}"))).map(drop).unwrap_err();
         refusals.into_iter().map(|refusal| refusal.what).collect::<Vec<_>>().join("; ")
     };
+    // Two operators side by side read the same rows; of rows that are made apart one could be lost.
     let two = JOB.replace(
         "sinks:\n",
-        "  more:\n    type: metrics\n    input: records\n    partition_by: [id]\n    queries: { k: SELECT count(*) AS k FROM records GROUP BY id OVER INFINITE }\nsinks:\n",
+        "  few: { type: filter, input: records, where: amount > 1.0 }\n  more:\n    type: metrics\n    input: few\n    partition_by: [id]\n    queries: { k: SELECT count(*) AS k FROM few GROUP BY id OVER INFINITE }\nsinks:\n",
     );
     assert_eq!(
         why(&two),
-        "operators \"features\" and \"more\" have keys, and neither reads what the other makes"
+        "operator \"features\" reads \"records\", and operator \"more\" reads \"few\", which are made of the same \
+         records above any key: a record could count for one of them alone"
     );
     let both = PAIRS.replace(
         "sinks:\n",
-        "  again: { type: map, input: numbered, keep: [n], select: { id: n } }\n  both: { type: join, input: [left, again], key: id, within: 1s }\nsinks:\n",
+        "  later: { type: map, input: numbered, select: { id: n, a: n } }\n  both: { type: filter, input: [left, later], where: a > 0 }\nsinks:\n",
     );
-    assert!(why(&both).contains("operator \"both\" reads \"left\", which is above the key of \"pairs\""));
+    assert!(
+        why(&both).contains(
+            "operator \"both\" has no key, and reads \"left\", which is above the key of \"pairs\""
+        )
+    );
+    let several = |name: &str, input: &str| {
+        format!(
+            "  {name}:\n    type: metrics\n    input: {input}\n    partition_by: [id, card]\n    queries:\n      \
+             i: SELECT count(*) AS k FROM {input} GROUP BY id OVER INFINITE\n      \
+             c: SELECT count(*) AS k FROM {input} GROUP BY card OVER INFINITE\n"
+        )
+    };
+    let chains =
+        JOB.replace("sinks:\n", &(several("one", "records") + &several("two", "features") + "sinks:\n"));
+    assert_eq!(
+        why(&chains),
+        "operator \"one\" has several keys, and rows for operator \"two\" would have to pass through its stages"
+    );
     let above = JOB.replace("sinks:\n", "sinks:\n  raw: { type: collect, input: records }\n");
     assert_eq!(why(&above), "sink \"raw\" reads \"records\", which is above the key of \"features\"");
     let none = JOB[..JOB.find("operators:").unwrap()].to_owned()

@@ -17,7 +17,7 @@
 //! log, and `host` runs what it says. All four go on in steps that are given the time (`actor`). `view` shows both, and `asked` is what is asked of any
 //! node. `snapshot` keeps copies of units' folders where all nodes reach them.
 //!
-//! Not here yet: operators with keys side by side, state that comes from another node directly.
+//! Not here yet: state that comes from another node directly.
 
 mod actor;
 mod address;

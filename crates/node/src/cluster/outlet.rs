@@ -403,6 +403,7 @@ impl SinkPlugin for OutletPlugin {
         carrier.lock().push(Arc::downgrade(&outlet));
         let (carrier, arrived) = (Arc::clone(carrier), Arc::clone(arrived));
         let schema = Arc::clone(to.streams[0].arrow());
+        let unanswered = Arc::clone(&to.unanswered);
         let gathers = if to.said.is_empty() { Gathers::Rows } else { Gathers::Said };
         // A link of a chain sends all rows on.
         let lines = lines.clone().filter(|_| gathers == Gathers::Rows);
@@ -413,6 +414,7 @@ impl SinkPlugin for OutletPlugin {
                 arrived: Arc::clone(&arrived),
                 schema: Arc::clone(&schema),
                 gathers,
+                unanswered: Arc::clone(&unanswered),
                 letters: lines.clone().map(|lines| Letters::new(Arc::clone(&arrived), lines)),
                 went_on: Vec::new(),
                 records: Vec::new(),
@@ -475,6 +477,8 @@ enum Gathers {
 
 struct OutletSink {
     gathers: Gathers,
+    /// Inputs of whose rows no door hears.
+    unanswered: Arc<[u32]>,
     /// For doors of rows that do not go on to where they would be answered.
     letters: Option<Letters>,
     /// Rows of the present range that do.
@@ -609,7 +613,8 @@ impl Operator for OutletSink {
                     missing.get_or_insert(seq);
                     super::arrived::From { position: Position::default(), arrival: None, reply: None }
                 });
-                Origin { position: from.position, arrival: from.arrival.unwrap_or(time), reply: from.reply }
+                let reply = from.reply.filter(|_| !self.unanswered.contains(input));
+                Origin { position: from.position, arrival: from.arrival.unwrap_or(time), reply }
             })?;
             if let Some(seq) = missing {
                 return Err(Error::internal(format!("row {seq} of a unit came from nowhere")));
@@ -624,8 +629,9 @@ impl Operator for OutletSink {
         sending.passed = range.end;
         drop(sending);
         if let Some(letters) = &mut self.letters {
-            let rows = rows.iter().flat_map(|(_, rows)| rows.row_numbers().map(|row| rows.seq(row)));
-            self.went_on.extend(rows);
+            let answered = rows.iter().filter(|(input, _)| !self.unanswered.contains(input));
+            let seqs = answered.flat_map(|(_, rows)| rows.row_numbers().map(|row| rows.seq(row)));
+            self.went_on.extend(seqs);
             letters.decline_others(range, &mut self.went_on);
             letters.send();
         }

@@ -98,6 +98,16 @@ const NEXT: &str = "
     queries:
       shops: SELECT count(*) AS c, sum(n) AS s, sum(amount) AS a FROM features GROUP BY shop OVER INFINITE";
 
+/// The same, side by side with the first.
+const SIDE: &str = "
+  shops:
+    type: metrics
+    input: records
+    partition_by: [shop]
+    partitions: 2
+    queries:
+      shops: SELECT count(*) AS c, sum(n) AS s, sum(amount) AS a FROM records GROUP BY shop OVER INFINITE";
+
 /// A node's name, whether it runs, and how it is treated.
 pub(crate) struct Peer {
     name: String,
@@ -178,9 +188,9 @@ impl World {
             2 => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS).replace(HTTP, TOPIC),
             3 => JOB.replace("KEYS", ONE).replace("SHOPS\n", "").replace(HTTP, &file),
             4 => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS).replace(HTTP, &file),
-            5 => JOB
+            kind @ (5 | 6) => JOB
                 .replace("KEYS", ONE)
-                .replace("SHOPS", NEXT)
+                .replace("SHOPS", if kind == 5 { NEXT } else { SIDE })
                 .replace("input: features }", "input: shops }")
                 .replace("lateness: 2s", "lateness: 2s\n    reply: shops"),
             _ => JOB.replace("KEYS", TWO).replace("SHOPS", SHOPS),
@@ -217,7 +227,7 @@ impl World {
 
     /// Topics of the stages, in the order in which rows go through them.
     pub(crate) fn topics(&self) -> Vec<&'static str> {
-        match (self.job.contains(TWO), self.job.contains(NEXT)) {
+        match (self.job.contains(TWO), self.job.contains(NEXT) || self.job.contains(SIDE)) {
             (true, _) => vec!["t.j.features-1", "t.j.features-2"],
             (_, true) => vec!["t.j.features", "t.j.shops"],
             _ => vec!["t.j.features"],
