@@ -92,9 +92,13 @@ pub(super) fn spec_for(
     })
 }
 
-/// Lets a text read as many partitions of each topic as the one before it. A topic that has got more gives them to the job
-/// later, and in one way only (`growing`); one that has fewer is left to [`check_change`].
+/// Lets a text read as many partitions of each topic as the one before it, if the job runs. A topic that has got more gives
+/// them to the job later, and in one way only (`growing`); one that has fewer is left to [`check_change`].
 pub(super) fn keep_partitions(spec: &mut control::Spec, known: &Job, job: &CheckedJob) -> Result<(), Error> {
+    // The log keeps no text of one that was stopped.
+    if known.stopped {
+        return Ok(());
+    }
     let (mut json, before) = (json_of(&spec.text)?, json_of(&known.text)?);
     for source in &job.sources {
         let (of, was) = (&mut json["sources"][&*source.name], &before["sources"][&*source.name]);
