@@ -64,6 +64,17 @@ impl Kept {
     /// If no broker says, or the topic is another one.
     pub(super) fn last(&mut self, bus: &dyn Bus) -> Result<Option<Committed>, BusError> {
         self.make(bus)?;
+        self.find(bus).map_err(|error| match error.problem {
+            // It was there before: a client or a broker that has just begun may not know it yet.
+            Problem::NoTopic => {
+                self.is_there = false;
+                BusError { problem: Problem::Unreachable, ..error }
+            }
+            _ => error,
+        })
+    }
+
+    fn find(&self, bus: &dyn Bus) -> Result<Option<Committed>, BusError> {
         let Bounds { start, end } = bus.bounds(&self.of)?;
         let mut window = WINDOW;
         loop {
@@ -207,6 +218,16 @@ mod tests {
         drop(producer());
         assert_eq!(seq(&mut kept), Some(39));
         assert_eq!(new(3).last(&bus), Ok(None));
+    }
+
+    #[test]
+    fn whoever_does_not_know_the_topic_any_more_is_asked_again() {
+        let bus = MemoryBus::new(1, Faults::default());
+        bus.make_topic("t", 3);
+        let mut kept = Kept::new("log.sink", 2, 4, "t".into());
+        kept.is_there = true;
+        assert_eq!(kept.last(&bus).unwrap_err().problem, Problem::Unreachable);
+        assert_eq!(kept.last(&bus), Ok(None));
     }
 
     #[test]
