@@ -126,7 +126,7 @@ fn partitions_that_a_topic_gets_while_it_is_read_are_read_from_their_beginning()
     site.bus.widen_topic("payments", 5);
     payments.write(50, 5);
     payments.tally.are_counted(&[&a, &b], "q");
-    assert!([&a, &b].iter().all(|peer| peer.are_spread(13, &["a", "b"])));
+    eventually("units of more partitions", || [&a, &b].iter().all(|peer| peer.are_spread(13, &["a", "b"])));
 
     // A file that says how many there were changes nothing, nor does one that does not say it.
     let text = |peer: &Peer| -> serde_json::Value {
@@ -146,7 +146,7 @@ fn partitions_that_a_topic_gets_while_it_is_read_are_read_from_their_beginning()
     site.bus.widen_topic("payments", 6);
     payments.write(50, 6);
     payments.tally.are_counted(&[&b], "q");
-    assert!(b.are_spread(14, &["b"]));
+    eventually("units of one more", || b.are_spread(14, &["b"]));
 }
 
 #[test]
