@@ -43,8 +43,11 @@ operators:
 sinks: { out: { type: 'null', input: features } }
 ";
 
-/// Three keys, each a stage: one of cards, one of shops, one of all.
-const CHAIN: &str = "
+/// A job of payments: more keys of its source, and its operators and sinks.
+macro_rules! of_records {
+    ($keys:literal, $operators:literal) => {
+        concat!(
+            "
 name: j
 sources:
   records:
@@ -52,8 +55,19 @@ sources:
     time: t
     max_ahead: none
     lateness: 1h
-    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
-operators:
+",
+            $keys,
+            "    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
+",
+            $operators
+        )
+    };
+}
+
+/// Three keys, each a stage: one of cards, one of shops, one of all.
+const CHAIN: &str = of_records!(
+    "",
+    "operators:
   features:
     type: metrics
     input: records
@@ -64,20 +78,13 @@ operators:
       by_shop: SELECT count(*) AS c, last(n) AS l FROM records GROUP BY shop OVER SLIDING 1 HOUR
       by_card: SELECT count(*) AS c, sum(n) AS s, count(DISTINCT shop) AS d FROM records GROUP BY card OVER SLIDING 1 HOUR
 sinks: { out: { type: 'null', input: features } }
-";
+"
+);
 
 /// The same queries in two operators, of which one reads the other and is a chain itself.
-const LINE: &str = "
-name: j
-sources:
-  records:
-    type: http
-    time: t
-    max_ahead: none
-    lateness: 1h
-    reply: shops
-    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
-operators:
+const LINE: &str = of_records!(
+    "    reply: shops\n",
+    "operators:
   cards:
     type: metrics
     input: records
@@ -98,20 +105,13 @@ operators:
       all: SELECT count(*) AS c, sum(n) AS s FROM counted OVER SLIDING 1 HOUR
       by_shop: SELECT count(*) AS c, last(n) AS l FROM counted GROUP BY shop OVER SLIDING 1 HOUR
 sinks: { out: { type: 'null', input: shops } }
-";
+"
+);
 
 /// Two operators that read the same records, and one that reads what the first makes: its rows pass by the second.
-const SIDES: &str = "
-name: j
-sources:
-  records:
-    type: http
-    time: t
-    max_ahead: none
-    lateness: 1h
-    reply: shops
-    schema: { n: int64, t: timestamp(ms), card: string, shop: string }
-operators:
+const SIDES: &str = of_records!(
+    "    reply: shops\n",
+    "operators:
   cards:
     type: metrics
     input: records
@@ -135,7 +135,8 @@ operators:
     queries:
       came_back: SELECT count(*) AS c, sum(n) AS s FROM again GROUP BY shop OVER SLIDING 1 HOUR
 sinks: { out: { type: 'null', input: back } }
-";
+"
+);
 
 /// Counts what `source` gives: its type, with options.
 fn reading(source: &str) -> String {

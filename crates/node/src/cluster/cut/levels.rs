@@ -315,14 +315,12 @@ fn above(job: &CheckedJob, place: usize) -> BTreeSet<usize> {
 
 /// The sources whose records rows are made of.
 fn sources_of(job: &CheckedJob, endpoint: Endpoint) -> BTreeSet<usize> {
+    let endpoints = comes_to(job, endpoint.node).into_iter().chain([endpoint]);
     let source = |endpoint: Endpoint| match endpoint.node {
         NodeRef::Source(place) => Some(place),
         NodeRef::Operator(_) => None,
     };
-    let NodeRef::Operator(place) = endpoint.node else { return source(endpoint).into_iter().collect() };
-    let operators = above(job, place).into_iter().chain([place]);
-    let inputs = operators.flat_map(|place| &job.operators[place].inputs);
-    inputs.filter_map(|input| source(input.endpoint)).collect()
+    endpoints.filter_map(source).collect()
 }
 
 /// The outputs that come to an operator, in whatever ways.

@@ -122,9 +122,7 @@ pub fn cut(job: &CheckedJob) -> Result<Cut, Vec<Refusal>> {
         levels.check_sink(job, sink, &mut refusals);
     }
     let reply = levels.reply(job, &mut refusals);
-    if levels.keyed.len() > 1 {
-        levels.check_ids(job, &mut refusals);
-    }
+    levels.check_ids(job, &mut refusals);
     let streams = levels.streams(job, &keys, &mut refusals);
     let entry = entry(job, &levels.at(0), &mut refusals);
     if entry.is_none() {

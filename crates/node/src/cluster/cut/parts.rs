@@ -31,11 +31,12 @@ impl Inside {
             NodeRef::Operator(place) => self.operators.iter().position(|other| *other == place),
             NodeRef::Source(_) => None,
         };
-        let passes =
-            || self.streams.iter().position(|stream| *stream == endpoint).expect("it comes to this part");
         match inside {
             Some(place) => Endpoint { node: NodeRef::Operator(place), ..endpoint },
-            None => from_log(passes()),
+            None => {
+                let passes = self.streams.iter().position(|stream| *stream == endpoint);
+                from_log(passes.expect("it comes to this part"))
+            }
         }
     }
 }
