@@ -2,6 +2,8 @@
 
 use std::net::UdpSocket;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_flow::{Poll, ReplayRun, Waker};
 use thalweg_types::{Error, SeqRange};
@@ -97,6 +99,25 @@ fn several_sockets_share_a_port() {
     assert_eq!(found, (0..40).map(|sequence| sequence * 100).collect::<Vec<_>>());
     built.source.drain();
     assert_eq!(poll_to_end(&mut *built.source), 0, "all threads have ended");
+}
+
+/// A process that is being started holds copies of all that is open, for as long as it has not come to its program.
+#[test]
+fn several_sockets_are_opened_while_processes_are_started() {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let starting = {
+        let is_done = Arc::clone(&is_done);
+        std::thread::spawn(move || {
+            while !is_done.load(Ordering::Relaxed) {
+                assert!(std::process::Command::new("true").status().unwrap().success());
+            }
+        })
+    };
+    let options = [("listen", text("127.0.0.1:0")), ("sockets", OptionValue::Integer(4))];
+    let opened: Result<Vec<_>, _> = (0..1_000).map(|_| build("sflow", &options).map(drop)).collect();
+    is_done.store(true, Ordering::Relaxed);
+    starting.join().unwrap();
+    opened.unwrap();
 }
 
 #[test]

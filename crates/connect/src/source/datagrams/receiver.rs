@@ -40,22 +40,23 @@ pub(super) fn open_sockets(
     mut address: SocketAddr,
     listening: &Listening,
 ) -> std::io::Result<Vec<UdpSocket>> {
-    if listening.sockets > 1 {
-        // Sockets that share a port share it with those of other processes, too: so nobody else may have it.
-        let alone = UdpSocket::bind(address)?;
-        address = alone.local_addr()?;
-    }
     let asked = listening.receive_buffer.unwrap_or(DEFAULT_RECEIVE_BUFFER as usize);
     let mut sockets = Vec::new();
     for _ in 0..listening.sockets {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        if listening.sockets > 1 {
+        if !sockets.is_empty() {
             socket.set_reuse_port(true)?;
         }
         socket.set_recv_buffer_size(asked)?;
         socket.set_read_timeout(Some(LOOK_UP))?;
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
         socket.bind(&address.into())?;
+        // Sockets that share a port share it with those of other processes, too: so the first one has to be alone with
+        // it, and shares it from here on. One that were only tried and closed would stay open for as long as a process
+        // that is started at this moment has not come to its program.
+        if sockets.is_empty() && listening.sockets > 1 {
+            socket.set_reuse_port(true)?;
+        }
         // Linux counts its own overhead, too: it reports twice the size that was asked for.
         let got = socket.recv_buffer_size()? / 2;
         if sockets.is_empty() && got < asked {
