@@ -199,6 +199,12 @@ fn view(address: SocketAddr) -> Result<View> {
     Ok(View { members: members.collect(), places: places.collect(), is_still })
 }
 
+/// The units of a node, as another one sees them; none where it is unknown.
+pub(super) fn units_of(seen_by: SocketAddr, name: &str) -> Result<usize> {
+    let places = view(seen_by)?.places;
+    Ok(places.values().filter(|node| node.as_deref() == Some(name)).count())
+}
+
 /// Counts moves of units, as one node sees them, while something runs.
 pub(super) fn moves<T>(seen_by: SocketAddr, run: impl FnOnce() -> Result<T>) -> Result<(T, usize)> {
     let is_over = AtomicBool::new(false);

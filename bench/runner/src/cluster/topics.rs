@@ -1,7 +1,8 @@
 //! From a topic to a topic: one node and two nodes on the same cores, beside Kafka Streams with as many instances.
 //!
 //! Payments are written while all processes are there and have their shares, so neither the start of a process nor a
-//! rebalance is measured: the time goes from the last payment that is written until all are answered.
+//! rebalance is measured, and in one transaction, so that nobody reads any before all are written: the time goes from
+//! the commit until all are answered.
 
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,7 @@ impl Running {
                     command.args(["--count", "0", "--threads", &threads, "--how", "sliding"]);
                     command.args(["--application", name, "--bootstrap", &cluster.address()]);
                     command.args(["--topic", &payments(name), "--answers", &answers]);
+                    command.args(["--isolation", "read_committed"]);
                     command.env("STREAMS_HEAP", "3g").stdin(Stdio::null());
                     let child = command.stdout(Stdio::null()).spawn().context("start Kafka Streams")?;
                     if let Self::Streams(children) = &mut running {
@@ -187,7 +189,7 @@ impl<'a> Work<'a> {
         self.cluster.make(&answers)?;
         let answered = Answered::of(&self.cluster.address(), &answers)?;
         let running = Running::start(system, self, name)?;
-        let load = |file: &Path| self.cluster.load(&topic, file, std::slice::from_ref(&answers));
+        let load = |file: &Path| self.cluster.load_at_once(&topic, file, std::slice::from_ref(&answers));
         load(&self.warm_up)?;
         answered.wait_for(WARM_UP)?;
         load(&self.others)?;
@@ -261,7 +263,7 @@ pub(super) fn table(options: &Options, binary: &Path, report: &mut Report) -> Re
     let cluster = Cluster::start(&project::scratch("bench-cluster")?)?;
     let (records, few) = (options.fewer(options.records), options.fewer(options.peer_records));
     report.say(&format!(
-        "{} payments of 100 k cards (zipf 0.5) with the card as key, in a topic of {PARTITIONS} partitions, and the first {} of them for Kafka Streams, whose cards have fewer records in the window then, in its favour; `sum` and `count` per card over 60 minutes, one answer for each payment to a topic. They are written while all processes are there; the time goes from the last that is written until all are answered, and rates are of those that were answered in it. Ours reads the topic in one stage, computes in a second one behind a topic of its own, and writes with positions; Kafka Streams knows that the key of the topic is its own, and has two threads in all. Turns of ours: {}; medians.",
+        "{} payments of 100 k cards (zipf 0.5) with the card as key, in a topic of {PARTITIONS} partitions, and the first {} of them for Kafka Streams, whose cards have fewer records in the window then, in its favour; `sum` and `count` per card over 60 minutes, one answer for each payment to a topic. They are written in one transaction while all processes are there, which read only what is committed; the time goes from its end until all are answered, and rates are of those that were answered in it. Ours reads the topic in one stage, computes in a second one behind a topic of its own, and writes with positions; Kafka Streams knows that the key of the topic is its own, and has two threads in all. Turns of ours: {}; medians.",
         count(records as f64),
         count(few as f64),
         options.repeat()
@@ -279,7 +281,7 @@ pub(super) fn table(options: &Options, binary: &Path, report: &mut Report) -> Re
             let run = run.with_context(|| system.title())?;
             ensure!(
                 options.quick || run.records > work.records as f64 / 10.0,
-                "{}: only {} of {} payments were left to answer once the last was written: take more with --records",
+                "{}: only {} of {} payments were left to answer once the writer had ended: take more with --records",
                 system.title(),
                 run.records,
                 work.records

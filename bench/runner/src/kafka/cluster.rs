@@ -80,7 +80,17 @@ impl Cluster {
 
     /// Makes a topic with the payments of a file, the card as its key, and empty topics for answers.
     pub(crate) fn load(&self, topic: &str, input: &Path, answers: &[String]) -> Result<()> {
+        self.write(topic, input, answers, "off")
+    }
+
+    /// As [`load`](Self::load), in one transaction: who reads what is committed sees none, and then all.
+    pub(crate) fn load_at_once(&self, topic: &str, input: &Path, answers: &[String]) -> Result<()> {
+        self.write(topic, input, answers, "on")
+    }
+
+    fn write(&self, topic: &str, input: &Path, answers: &[String], transaction: &str) -> Result<()> {
         let mut command = streams("load");
+        command.args(["--transaction", transaction]);
         command.args(["--bootstrap", &self.address(), "--topic", topic, "--input"]).arg(input);
         command.args(["--answers", &answers.join(","), "--partitions", &PARTITIONS.to_string()]);
         process::run(command).with_context(|| format!("fill topic {topic:?}")).map(|_| ())

@@ -4,6 +4,7 @@ import java.io.BufferedReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -23,8 +24,14 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * value. Makes that topic and those for answers, whose names have commas between them, where they are missing.
  *
  * <p>All records of a card are in one partition, in the order of the file, so each partition is in the order of time.
+ *
+ * <p>With {@code --transaction on} all of them are one transaction: who reads only what is committed sees none before
+ * the last one is written, and then all.
  */
 public final class Load {
+
+    /** The longest that brokers grant by default. */
+    private static final int TRANSACTION_MILLIS = 900_000;
 
     private Load() {}
 
@@ -38,7 +45,8 @@ public final class Load {
                                 "--input", "",
                                 "--topic", "payments",
                                 "--answers", "answers",
-                                "--partitions", "2"),
+                                "--partitions", "2",
+                                "--transaction", "off"),
                         args);
         String bootstrap = options.text("--bootstrap");
         String topic = options.text("--topic");
@@ -49,17 +57,27 @@ public final class Load {
         // One request at a time: a partition that was made a moment ago may refuse the first batch and take the second,
         // after which the first is out of order for good.
         Map<String, Object> settings =
-                Map.of(
-                        "bootstrap.servers", bootstrap,
-                        "linger.ms", 20,
-                        "batch.size", 131_072,
-                        "max.in.flight.requests.per.connection", 1);
+                new HashMap<>(
+                        Map.of(
+                                "bootstrap.servers", bootstrap,
+                                "linger.ms", 20,
+                                "batch.size", 131_072,
+                                "max.in.flight.requests.per.connection", 1));
+        boolean isTransaction = options.text("--transaction").equals("on");
+        if (isTransaction) {
+            settings.put("transactional.id", "load-" + topic + "-" + ProcessHandle.current().pid());
+            settings.put("transaction.timeout.ms", TRANSACTION_MILLIS);
+        }
         long started = System.nanoTime();
         long records = 0;
         AtomicReference<Exception> failure = new AtomicReference<>();
         try (KafkaProducer<String, String> producer =
                         new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
                 BufferedReader lines = Files.newBufferedReader(Path.of(options.text("--input")))) {
+            if (isTransaction) {
+                producer.initTransactions();
+                producer.beginTransaction();
+            }
             lines.readLine(); // the header
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
                 int card = line.indexOf(',') + 1;
@@ -72,6 +90,9 @@ public final class Load {
                             }
                         });
                 records++;
+            }
+            if (isTransaction) {
+                producer.commitTransaction();
             }
         }
         if (failure.get() != null) {

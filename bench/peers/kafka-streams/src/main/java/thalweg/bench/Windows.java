@@ -92,6 +92,7 @@ public final class Windows {
         defaults.put("--cache", "10485760");
         defaults.put("--commit-ms", "1000");
         defaults.put("--guarantee", "at_least_once");
+        defaults.put("--isolation", "read_uncommitted");
         // One of its own for each run: it begins with the first record, and with empty stores.
         defaults.put("--application", "windows-" + ProcessHandle.current().pid());
         Options options = Options.parse("windows", defaults, args);
@@ -256,6 +257,7 @@ public final class Windows {
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, options.number("--cache"));
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, options.number("--commit-ms"));
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, options.text("--guarantee"));
+        settings.put(StreamsConfig.mainConsumerPrefix("isolation.level"), options.text("--isolation"));
         return settings;
     }
 
