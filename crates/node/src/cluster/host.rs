@@ -18,6 +18,7 @@ use super::answering::{Post, reply_topic};
 use super::asked::{Asked, check_change, find_outside, keep_partitions, spec_for, texts_of};
 use super::cut::{Cut, Reads, StageCut, cut, join};
 use super::door::{Door, DoorOptions, DoorPlace, DoorPlugin, Sender};
+use super::failures::Failures;
 use super::growing::Growing;
 use super::member::{Life, Member, MemberOptions, Work, control_topic, make_topic};
 use super::outlet::{Carrier, CarrierOptions, Carrying};
@@ -409,6 +410,7 @@ impl Shared {
                 leaving: BTreeMap::new(),
                 ending: BTreeMap::new(),
                 ticked: BTreeMap::new(),
+                failures: Failures::default(),
                 loads: BTreeMap::new(),
                 looked: now,
             });

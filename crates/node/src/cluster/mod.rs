@@ -26,6 +26,7 @@ mod arrived;
 mod asked;
 mod cut;
 mod door;
+mod failures;
 mod gaps;
 mod growing;
 mod host;

@@ -12,6 +12,7 @@ use thalweg_types::{Class, Micros};
 use super::actor::{Started, micros, since};
 use super::answering::Post;
 use super::door::Door;
+use super::failures::Failures;
 use super::host::{AGAIN, LOOK};
 use super::load::Load;
 use super::mend::NamedGap;
@@ -67,6 +68,8 @@ pub(super) struct PlacedStage {
     pub(super) ending: BTreeMap<u32, Micros>,
     /// When time was last said to go on in the logs of units that wait for it.
     pub(super) ticked: BTreeMap<u32, Micros>,
+    /// Units that have failed.
+    pub(super) failures: Failures<Unit>,
     /// How much work each unit is.
     pub(super) loads: BTreeMap<u32, Load>,
     pub(super) looked: Micros,
@@ -144,6 +147,7 @@ impl PlacedStage {
         let lost = self.not_started.keys().filter(|_| self.units.has_store());
         trouble.extend(lost.map(|partition| name(*partition)));
         let units = self.units.list();
+        self.failures.forget(now);
         self.loads.retain(|partition, _| units.iter().any(|unit| unit.partition == *partition));
         for unit in units {
             let name = name(unit.partition);
@@ -151,7 +155,8 @@ impl PlacedStage {
                 // One that has only met another text is opened again at once, and one that goes elsewhere was told to end.
                 let partition = unit.partition;
                 let is_told = self.leaving.contains_key(&partition) || self.ending.contains_key(&partition);
-                if !is_told && !self.units.is_restoring(partition) && !unit.goes_on() {
+                let has_failed = !is_told && !self.units.is_restoring(partition) && !unit.goes_on();
+                if has_failed && self.failures.note(partition, &unit, now) {
                     trouble.insert(name);
                 }
                 self.loads.remove(&unit.partition);
