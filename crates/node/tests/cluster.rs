@@ -13,7 +13,7 @@ use thalweg_flow::CycleSettings;
 use thalweg_kafka::memory::{Faults, MemoryBus};
 use thalweg_kafka::{Bus as _, TopicPartition};
 use thalweg_node::cluster::{
-    CarrierOptions, Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions,
+    CarrierOptions, Cluster, ClusterOptions, DoorOptions, MemberOptions, UnitOptions, reply_topic,
 };
 use thalweg_node::cluster_view::{KeyOf, NotDone, Present};
 use thalweg_node::{JobFile, Node, NodeOptions};
@@ -375,6 +375,8 @@ fn any_node_takes_records_and_any_may_die() {
         }
     };
     post(&a, &mut recount, 100);
+    let replies = |node| site.bus.bounds(&TopicPartition::new(reply_topic("t", node), 0)).unwrap().end;
+    assert_eq!(replies("a"), 0, "its own answers pass no topic");
 
     let (b, c) = (site.join("b"), site.join("c"));
     let all = ["a", "b", "c"];
@@ -384,6 +386,7 @@ fn any_node_takes_records_and_any_may_die() {
     for (round, peer) in (2..).zip([&a, &b, &c, &b]) {
         post(peer, &mut recount, round * 100);
     }
+    assert!(all.iter().all(|node| replies(node) > 0), "those of other nodes do");
 
     // One dies, with a third of the units; its data is gone.
     let Peer { node, cluster } = b;

@@ -4,20 +4,23 @@
 //! answer, and posts the lines by door ([`Post`]). Answers are sent and forgotten: the log has the records, and a client
 //! that hears nothing asks again with the same id.
 //!
-//! Refusals go the same way: the active unit of a partition tells a door that it takes no rows of an incarnation any more.
+//! Those for a door of this node go to it at once, the others by the reply topic of the door's node.
+//!
+//! Refusals go by the topic: the active unit of a partition tells a door that it takes no rows of an incarnation any more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use thalweg_cluster::answers::AnswersBuilder;
-use thalweg_cluster::frame::{Door, Reply};
+use thalweg_cluster::answers::{Answers, AnswersBuilder};
+use thalweg_cluster::frame::{self, Reply};
 use thalweg_connect::format::ndjson::RecordLines;
 use thalweg_flow::{Clock, InputId, Operator, Output};
 use thalweg_kafka::{Bus, Outgoing, Producer, ProducerOptions, Sent};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 
 use super::arrived::{Arrived, Asker};
+use super::door::Door;
 use super::inbox::TakenFrame;
 
 /// Nobody waits for the answer to a row that the broker appended so long ago: a unit that reads its log again does not send
@@ -50,7 +53,7 @@ pub struct PostCounts {
     pub refusals: AtomicU64,
 }
 
-/// Sends answers to the reply topics of doors.
+/// Sends answers to doors.
 pub struct Post {
     bus: Arc<dyn Bus>,
     prefix: String,
@@ -59,6 +62,8 @@ pub struct Post {
     producer: Mutex<Option<Box<dyn Producer>>>,
     /// Nodes with doors, as the control log has them.
     nodes: Mutex<Vec<Box<str>>>,
+    /// The doors of this node; those that have ended are gone.
+    doors: Mutex<Vec<Weak<Door>>>,
     pub counts: PostCounts,
 }
 
@@ -69,8 +74,15 @@ pub fn reply_topic(prefix: &str, node: &str) -> String {
 
 impl Post {
     pub fn new(bus: Arc<dyn Bus>, prefix: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
-        let (producer, nodes, counts) = Default::default();
-        Self { bus, prefix: prefix.into(), clock, producer, nodes, counts }
+        let (producer, nodes, doors, counts) = Default::default();
+        Self { bus, prefix: prefix.into(), clock, producer, nodes, doors, counts }
+    }
+
+    /// Brings answers for a door of this node to it at once.
+    pub(super) fn attend(&self, door: &Arc<Door>) {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.retain(|door| door.strong_count() > 0);
+        doors.push(Arc::downgrade(door));
     }
 
     /// What time it is, in microseconds since 1970.
@@ -104,11 +116,19 @@ impl Post {
         self.try_send((topic, partition), value);
     }
 
-    fn send(&self, door: &Door, answers: AnswersBuilder, count: u64) {
+    fn send(&self, door: &frame::Door, answers: AnswersBuilder, count: u64) {
+        let answers = answers.finish(door.incarnation);
         let sent =
-            self.try_send((&reply_topic(&self.prefix, &door.node), 0), &answers.finish(door.incarnation));
+            self.try_bring(&answers) || self.try_send((&reply_topic(&self.prefix, &door.node), 0), &answers);
         let counter = if sent { &self.counts.sent } else { &self.counts.dropped };
         counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Whether answers were for a door of this node, which has them now.
+    fn try_bring(&self, answers: &[u8]) -> bool {
+        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Ok(answers) = Answers::parse(answers) else { return false };
+        doors.iter().filter_map(Weak::upgrade).any(|door| door.bring(&answers))
     }
 
     /// Lets the client go on, and forgets one that has failed.
@@ -154,7 +174,7 @@ impl Post {
 }
 
 /// Answers for a door, and how many they are.
-type Open = (Arc<Door>, AnswersBuilder, u64);
+type Open = (Arc<frame::Door>, AnswersBuilder, u64);
 
 /// What brings lines to doors, and whether the unit is active: one that follows another sends none.
 pub(super) type Lines = (Arc<Post>, Arc<AtomicBool>);

@@ -277,30 +277,33 @@ impl Door {
         Ok(consumer)
     }
 
+    /// Brings answers to those who wait for them, where they are for an incarnation of this door; whether they are.
+    pub(super) fn bring(&self, message: &AnswersMessage<'_>) -> bool {
+        let is_own = {
+            let sending = self.lock();
+            sending.incarnation == message.incarnation || sending.earlier.contains(&message.incarnation)
+        };
+        if is_own {
+            self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
+            for (request, line) in &message.answers {
+                self.answers().iter().for_each(|answers| match line {
+                    [] => answers.reject(*request, "no_answer", NO_ANSWER),
+                    line => answers.answer(*request, line),
+                });
+            }
+        }
+        is_own
+    }
+
     /// Brings answers to those who wait for them; whether a unit has refused rows of this incarnation.
     fn take_answers(&self, replies: &mut dyn Consumer) -> bool {
-        let (incarnation, earlier) = {
-            let sending = self.lock();
-            (sending.incarnation, sending.earlier.clone())
-        };
+        let incarnation = self.incarnation();
         let mut is_refused = false;
         let taken = replies.take(0, Duration::ZERO, &mut |message| {
-            let parsed = AnswersMessage::parse(message.value.unwrap_or_default());
-            match parsed {
+            match AnswersMessage::parse(message.value.unwrap_or_default()) {
                 // One of an earlier incarnation has been heeded.
                 Ok(message) if message.is_refusal() => is_refused |= message.incarnation == incarnation,
-                Ok(message)
-                    if message.incarnation == incarnation || earlier.contains(&message.incarnation) =>
-                {
-                    self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
-                    for (request, line) in message.answers {
-                        self.answers().iter().for_each(|answers| match line {
-                            [] => answers.reject(request, "no_answer", NO_ANSWER),
-                            line => answers.answer(request, line),
-                        });
-                    }
-                }
-                Ok(_) => {}
+                Ok(message) => _ = self.bring(&message),
                 Err(error) => tracing::debug!(offset = message.offset, %error, "a message among answers"),
             }
             true

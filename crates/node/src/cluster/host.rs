@@ -439,6 +439,7 @@ impl Shared {
         let replies = door.replies()?;
         let job = self.node.start_door(cut.job(), cut.door(Arc::new(DoorPlugin(Arc::clone(&door)))))?;
         door.attend(job.answers());
+        placed.post.attend(&door);
         door.locate_by(locator(&self.member, &self.board, job.name(), &first.name_in_cluster()?));
         let sender = Sender::new(Arc::clone(&door), replies);
         let sender = self.start(format!("door:{}", cut.job()), door.bell(), sender)?;
