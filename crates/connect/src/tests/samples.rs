@@ -2,7 +2,6 @@
 
 use std::net::UdpSocket;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_flow::{Poll, ReplayRun, Waker};
@@ -104,19 +103,18 @@ fn several_sockets_share_a_port() {
 /// A process that is being started holds copies of all that is open, for as long as it has not come to its program.
 #[test]
 fn several_sockets_are_opened_while_processes_are_started() {
-    let is_done = Arc::new(AtomicBool::new(false));
-    let starting = {
-        let is_done = Arc::clone(&is_done);
-        std::thread::spawn(move || {
+    let is_done = AtomicBool::new(false);
+    let options = [("listen", text("127.0.0.1:0")), ("sockets", OptionValue::Integer(4))];
+    let opened: Result<Vec<_>, _> = std::thread::scope(|scope| {
+        scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 assert!(std::process::Command::new("true").status().unwrap().success());
             }
-        })
-    };
-    let options = [("listen", text("127.0.0.1:0")), ("sockets", OptionValue::Integer(4))];
-    let opened: Result<Vec<_>, _> = (0..1_000).map(|_| build("sflow", &options).map(drop)).collect();
-    is_done.store(true, Ordering::Relaxed);
-    starting.join().unwrap();
+        });
+        let opened = (0..1_000).map(|_| build("sflow", &options).map(drop)).collect();
+        is_done.store(true, Ordering::Relaxed);
+        opened
+    });
     opened.unwrap();
 }
 

@@ -117,18 +117,22 @@ impl Post {
     }
 
     fn send(&self, door: &frame::Door, answers: AnswersBuilder, count: u64) {
-        let answers = answers.finish(door.incarnation);
-        let sent =
-            self.try_bring(&answers) || self.try_send((&reply_topic(&self.prefix, &door.node), 0), &answers);
+        let message = answers.finish(door.incarnation);
+        let sent = match (self.here(door.incarnation), Answers::parse(&message)) {
+            (Some(here), Ok(answers)) => {
+                here.bring(&answers);
+                true
+            }
+            _ => self.try_send((&reply_topic(&self.prefix, &door.node), 0), &message),
+        };
         let counter = if sent { &self.counts.sent } else { &self.counts.dropped };
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Whether answers were for a door of this node, which has them now.
-    fn try_bring(&self, answers: &[u8]) -> bool {
-        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Ok(answers) = Answers::parse(answers) else { return false };
-        doors.iter().filter_map(Weak::upgrade).any(|door| door.bring(&answers))
+    /// The door of this node that goes by an incarnation, or did.
+    fn here(&self, incarnation: u64) -> Option<Arc<Door>> {
+        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.iter().filter_map(Weak::upgrade).find(|door| door.goes_by(incarnation))
     }
 
     /// Lets the client go on, and forgets one that has failed.

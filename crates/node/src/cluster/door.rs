@@ -277,25 +277,24 @@ impl Door {
         Ok(consumer)
     }
 
-    /// Brings answers to those who wait for them, where they are for an incarnation of this door; whether they are.
-    pub(super) fn bring(&self, message: &AnswersMessage<'_>) -> bool {
-        let is_own = {
-            let sending = self.lock();
-            sending.incarnation == message.incarnation || sending.earlier.contains(&message.incarnation)
-        };
-        if is_own {
-            self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
-            for (request, line) in &message.answers {
-                self.answers().iter().for_each(|answers| match line {
-                    [] => answers.reject(*request, "no_answer", NO_ANSWER),
-                    line => answers.answer(*request, line),
-                });
-            }
-        }
-        is_own
+    /// Whether it goes by an incarnation, or did lately.
+    pub(super) fn goes_by(&self, incarnation: u64) -> bool {
+        let sending = self.lock();
+        sending.incarnation == incarnation || sending.earlier.contains(&incarnation)
     }
 
-    /// Brings answers to those who wait for them; whether a unit has refused rows of this incarnation.
+    /// Brings answers to those who wait for them.
+    pub(super) fn bring(&self, message: &AnswersMessage<'_>) {
+        self.counts.answers.fetch_add(message.answers.len() as u64, Ordering::Relaxed);
+        for (request, line) in &message.answers {
+            self.answers().iter().for_each(|answers| match line {
+                [] => answers.reject(*request, "no_answer", NO_ANSWER),
+                line => answers.answer(*request, line),
+            });
+        }
+    }
+
+    /// Takes answers from the topic of the node; whether a unit has refused rows of this incarnation.
     fn take_answers(&self, replies: &mut dyn Consumer) -> bool {
         let incarnation = self.incarnation();
         let mut is_refused = false;
@@ -303,7 +302,8 @@ impl Door {
             match AnswersMessage::parse(message.value.unwrap_or_default()) {
                 // One of an earlier incarnation has been heeded.
                 Ok(message) if message.is_refusal() => is_refused |= message.incarnation == incarnation,
-                Ok(message) => _ = self.bring(&message),
+                Ok(message) if self.goes_by(message.incarnation) => self.bring(&message),
+                Ok(_) => {}
                 Err(error) => tracing::debug!(offset = message.offset, %error, "a message among answers"),
             }
             true

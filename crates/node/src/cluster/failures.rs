@@ -2,20 +2,17 @@
 //!
 //! A unit fails of what its node cannot help it with (a disk, a key that a sink refuses), and should go elsewhere; or of
 //! what is over by then, such as a request of a producer that is long gone, which fences off the one that is there. To
-//! move a unit for that costs more than to begin it again: so only the second failure in [`WITHIN`] counts, or one after
-//! which it was not begun again for [`STUCK`].
+//! move a unit for that costs more than to begin it again: so only the second failure within [`TROUBLE_LASTS`] counts, or
+//! one after which it was not begun again for [`STUCK`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use thalweg_cluster::fold::TROUBLE_LASTS;
 use thalweg_types::Micros;
 
 use super::actor::since;
-
-/// Failures that are further apart have nothing to do with each other: as long as a node may not have a unit that it has
-/// named.
-const WITHIN: Duration = Duration::from_secs(60);
 
 /// A unit that has failed is begun again sooner than this, or cannot be.
 const STUCK: Duration = Duration::from_secs(10);
@@ -27,6 +24,13 @@ struct Failure<T> {
     of: Weak<T>,
     seen: Micros,
     is_again: bool,
+}
+
+impl<T> Failure<T> {
+    /// Whether another one has to do with it.
+    fn counts(&self, now: Micros) -> bool {
+        now.saturating_sub(self.seen) < TROUBLE_LASTS
+    }
 }
 
 impl<T> Default for Failures<T> {
@@ -42,14 +46,14 @@ impl<T> Failures<T> {
         if let Some(last) = last.filter(|last| last.of.as_ptr() == Arc::as_ptr(unit)) {
             return last.is_again || since(last.seen, now) >= STUCK;
         }
-        let is_again = last.is_some_and(|last| since(last.seen, now) < WITHIN);
+        let is_again = last.is_some_and(|last| last.counts(now));
         self.0.insert(partition, Failure { of: Arc::downgrade(unit), seen: now, is_again });
         is_again
     }
 
     /// Forgets what is too long ago to count.
     pub(super) fn forget(&mut self, now: Micros) {
-        self.0.retain(|_, last| last.of.strong_count() > 0 || since(last.seen, now) < WITHIN);
+        self.0.retain(|_, last| last.of.strong_count() > 0 || last.counts(now));
     }
 }
 
